@@ -433,7 +433,8 @@ using CheckpointWriterActor =
 using ShardWriterActor = caf::typed_actor<caf::reacts_to<StoreState>, caf::reacts_to<LookAgain>,
                                           caf::reacts_to<PartStored>>;
 using TracerActor = caf::typed_actor<caf::reacts_to<TraceBatch>, caf::reacts_to<ClockSample>,
-                                     caf::reacts_to<TracePulse>, caf::reacts_to<CloseTrace>>;
+                                     caf::reacts_to<SettingsChange>, caf::reacts_to<TracePulse>,
+                                     caf::reacts_to<CloseTrace>>;
 
 // The agent of the head's supervisor in every other process.
 using ProcessAgentActor =
@@ -814,6 +815,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TimerFired)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::FlushTrace)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::StallOver)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::ClockSample)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::SettingsChange)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TracePulse)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CompareClocks)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::EpochEvaluated)

@@ -19,6 +19,7 @@ struct Horizon {
   double first_epoch = 0;
   double planned_epochs = 0;  // where members have changed: as planned at the start
 
+  bool members_have_changed() const { return planned_epochs > 0; }
   double epoch_of(Step step) const { return epoch_at(static_cast<double>(step)); }
   // Of a mean of steps.
   double epoch_at(double step) const {
@@ -28,6 +29,10 @@ struct Horizon {
   // After a number of steps of all `ranks` members together since first_step.
   double epoch_after(std::int64_t total, std::int32_t ranks) const {
     return first_epoch + static_cast<double>(total) / steps_per_epoch / ranks;
+  }
+  // The mean of the ranks' steps by this clock. REQUIRES: epoch >= first_epoch.
+  Step step_at(double epoch) const {
+    return first_step + static_cast<Step>(std::llround((epoch - first_epoch) * steps_per_epoch));
   }
   // Of `now` ranks in the place of `before`, from `step` on, with `epoch` epochs behind all of
   // them: the samples that are left are dealt among them.

@@ -2,6 +2,7 @@
 
 #include "actors/record/close_trace.hpp"
 #include "actors/record/resume_hint.hpp"
+#include "messages/text/exception_line.hpp"
 
 namespace grapevine {
 namespace {
@@ -84,11 +85,23 @@ void ProcessAgentState::end() {
   self_->quit();
 }
 
+// The last resort: the observer still receives the end of the run.
+void ProcessAgentState::on_exception(const std::exception_ptr& problem) {
+  if (std::exchange(ended_, true)) return;
+  result_.error =
+      Error{Errc::failed, "the agent of this process failed: " + exception_line(problem)};
+  config_.observer->on_end(result_);
+}
+
 LocalProcessAgent::behavior_type process_agent(
     LocalProcessAgent::stateful_pointer<ProcessAgentState> self, ProcessAgentConfig config) {
   ProcessAgentState& state = self->state;
   state.init(self, std::move(config));
   self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down); });
+  self->set_exception_handler([&state](std::exception_ptr& problem) -> caf::error {
+    state.on_exception(problem);
+    return caf::exit_reason::unhandled_exception;
+  });
   return {
       [&state](const RunEnded& ended) { state.on_run_ended(ended); },
       [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },

@@ -1,5 +1,6 @@
 // ProcessAgent: the agent of the head's supervisor in every other process of a run.
 #pragma once
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -48,6 +49,7 @@ class ProcessAgentState {
   void on_process_lost(std::int32_t process);
   void on_expect_process(std::int32_t process);
   void on_down(const caf::down_msg& down);
+  void on_exception(const std::exception_ptr& problem);
   ClockReading read_clock() const;
   SupervisorActor& supervisor() { return run_.supervisor; }
 

@@ -86,7 +86,10 @@ json to_json(const FormerLife& life) {
 
 Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
                            const WriteCheckpoint& order, const std::function<void()>& on_progress,
-                           const fs::path& shards) {
+                           const fs::path& shards, const std::string& job_file) {
+  if (!job_file.empty())
+    if (auto written = write_file_atomically(folder / kJobFileName, job_file); !written)
+      return written;
   json files = json::object();
   for (const RankSnapshot& rank : order.ranks) {
     const std::string name = rank_file(static_cast<std::size_t>(rank.rank));
@@ -197,7 +200,7 @@ FileMark mark_of(const std::vector<char>& bytes) {
 Expected<std::string> write_checkpoint(const std::string& folder, const JobIdentity& identity,
                                        const WriteCheckpoint& order,
                                        const std::function<void()>& on_progress,
-                                       const std::string& shards) {
+                                       const std::string& shards, const std::string& job_file) {
   const std::string& name = order.name;
   const fs::path final_path = fs::path(folder) / name;
   const fs::path temporary = fs::path(folder) / (kUnfinished + name);
@@ -205,7 +208,8 @@ Expected<std::string> write_checkpoint(const std::string& folder, const JobIdent
   fs::remove_all(temporary, error);
   if (!fs::create_directories(temporary, error))
     return Error{Errc::io, temporary.string() + ": cannot be made: " + error.message()};
-  if (auto written = write_files(temporary, identity, order, on_progress, shards); !written) {
+  if (auto written = write_files(temporary, identity, order, on_progress, shards, job_file);
+      !written) {
     fs::remove_all(temporary, error);  // it may fill the disk
     return written.error();
   }
@@ -407,9 +411,9 @@ Expected<std::string> try_write(const CheckpointWriterConfig& config, const Writ
                                 const std::string& shards) {
   try {
     const bool changed = config.identity_with && !order.settings.empty();
-    return write_checkpoint(config.folder,
-                            changed ? config.identity_with(order.settings) : config.identity, order,
-                            on_progress, shards);
+    return write_checkpoint(
+        config.folder, changed ? config.identity_with(order.settings) : config.identity, order,
+        on_progress, shards, config.job_file_with ? config.job_file_with(order.settings) : "");
   } catch (...) {
     return Error{Errc::failed, exception_line(std::current_exception())};
   }
@@ -460,6 +464,11 @@ void write_order(Writer self, const WriteCheckpoint& order) {
 }
 
 }  // namespace
+
+std::string checkpoint_at(const std::string& path) {
+  const auto folder = locate(path);
+  return folder ? folder->string() : "";
+}
 
 std::string newest_checkpoint(const std::string& folder) {
   std::error_code none;

@@ -20,16 +20,20 @@ namespace grapevine {
 using JobIdentity = std::map<std::string, std::string>;
 inline constexpr char kStepsKey[] = "steps";  // the number of steps; may differ in a resumed run
 
-// Layout of <folder>/<name>: job.json and rank-0000.pt, rank-0001.pt, … (a dict that torch.load
-// reads: tensors, numbers and text). job.json has the length and the CRC-32 of each rank's file,
-// and names the ranks that were lost and have none, with what they had done. States that are stored
-// already are taken from `shards`. Written under a temporary name, synced, renamed; then
-// <folder>/latest points to it. Returns the final path. `on_progress`, where there is one: after
-// each rank.
+// The job file of a run, and of each of its checkpoints.
+inline constexpr char kJobFileName[] = "job.toml";
+
+// Layout of <folder>/<name>: job.json, job.toml if `job_file` is its text, and rank-0000.pt,
+// rank-0001.pt, … (a dict that torch.load reads: tensors, numbers and text). job.json has the
+// length and the CRC-32 of each rank's file, and names the ranks that were lost and have none, with
+// what they had done. States that are stored already are taken from `shards`. Written under a
+// temporary name, synced, renamed; then <folder>/latest points to it. Returns the final path.
+// `on_progress`, where there is one: after each rank.
 Expected<std::string> write_checkpoint(const std::string& folder, const JobIdentity& identity,
                                        const WriteCheckpoint& order,
                                        const std::function<void()>& on_progress = {},
-                                       const std::string& shards = "");
+                                       const std::string& shards = "",
+                                       const std::string& job_file = "");
 
 // Steps that a rank had reported to the supervisor, from its saved state. Where gradients are
 // applied later they may be more than the steps of its model.
@@ -69,6 +73,8 @@ struct Checkpoint {
 // Errors (bad_input) name the file: one that is missing, damaged anywhere, or of another
 // checkpoint.
 Expected<Checkpoint> read_checkpoint(const std::string& path);
+// The folder of the checkpoint that read_checkpoint() would read; empty where there is none.
+std::string checkpoint_at(const std::string& path);
 // The path of a folder's newest one, free of links; empty where there is none.
 std::string newest_checkpoint(const std::string& folder);
 // Removes unfinished files of killed runs from a folder of checkpoints, and gives a
@@ -92,6 +98,8 @@ struct CheckpointWriterConfig {
   std::string nonce;                   // of the run: see ShardWriter
   // After changes of settings. Null: there are none.
   std::function<JobIdentity(const LiveSettings&)> identity_with = nullptr;
+  // The text of the job file with the settings that have changed. Null: checkpoints have none.
+  std::function<std::string(const LiveSettings&)> job_file_with = nullptr;
 };
 struct CheckpointWriterState {
   const char* name = "checkpoint_writer";

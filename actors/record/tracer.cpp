@@ -63,6 +63,12 @@ void TracerState::add(const ClockSample& sample) {
   if (own_) write(*own_, encoded_, true);
 }
 
+void TracerState::add(const SettingsChange& change) {
+  encoded_.clear();
+  append_change(encoded_, change);
+  if (own_) write(*own_, encoded_, true);
+}
+
 void TracerState::pulse() {
   encoded_.clear();
   append_pulse(encoded_, now_ns());
@@ -116,6 +122,7 @@ TracerActor::behavior_type tracer(TracerActor::stateful_pointer<TracerState> sel
   return {
       [&state](const TraceBatch& batch) { state.add(batch); },
       [&state](const ClockSample& sample) { state.add(sample); },
+      [&state](const SettingsChange& change) { state.add(change); },
       [&state](TracePulse) { state.pulse(); },
       [self, &state](CloseTrace) { self->send(state.owner(), state.close()); },
   };

@@ -44,6 +44,7 @@ class TracerState {
   void init(TracerActor::stateful_pointer<TracerState> self, TracerConfig config);
   void add(const TraceBatch& batch);
   void add(const ClockSample& sample);
+  void add(const SettingsChange& change);
   void pulse();
   TraceClosed close();
   const TraceOwner& owner() const { return config_.owner; }
@@ -76,7 +77,7 @@ class TracerState {
   std::string encoded_;  // scratch
 };
 
-// Takes records and clock samples until CloseTrace, which it answers with TraceClosed.
+// Takes records, clock samples and changes until CloseTrace, which it answers with TraceClosed.
 TracerActor::behavior_type tracer(TracerActor::stateful_pointer<TracerState> self,
                                   TracerConfig config);
 

@@ -132,12 +132,14 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
                     model_.step,     0,  config_.transport->size_of(envelope)};
   count(event);
   trace_.message(trace_now(), event, envelope.payload);
-  if (membership_.is_alive(to)) {
-    ++sent_to_[to];
-  } else {  // a role that has not heard of the loss; nothing balances this message
+  // A role that has not heard of the loss. Nothing would balance this message, neither here nor at
+  // the rank, which may have returned already.
+  if (!membership_.is_alive(to)) {
     --ledger_.sent;
     ++ledger_.sent_before;
+    return;
   }
+  ++sent_to_[to];
   figures_.add_sent(to, event.bytes);
   config_.transport->send(std::move(envelope));
 }

@@ -1,7 +1,6 @@
 #include "actors/run/runtime.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
 #include <future>
 #include <system_error>
@@ -88,12 +87,12 @@ class CrewBuilder {
     SupervisorActor head = system_.spawn(supervisor, supervisor_config(std::move(observer)));
     if (config_.trace.on) crew_.tracer = spawn_tracer(head);
     if (!config_.checkpoint_folder.empty())
-      crew_.writer =
-          spawn_aside(checkpoint_writer,
-                      CheckpointWriterConfig{
-                          config_.checkpoint_folder, config_.identity, config_.keep_checkpoints,
-                          head, config_.resume ? config_.resume->path : "",
-                          config_.before_first_checkpoint, shard_nonce(), config_.identity_with});
+      crew_.writer = spawn_aside(
+          checkpoint_writer, CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
+                                                    config_.keep_checkpoints, head,
+                                                    config_.resume ? config_.resume->path : "",
+                                                    config_.before_first_checkpoint, shard_nonce(),
+                                                    config_.identity_with, config_.job_file_with});
     if (config_.cluster) spawn_model_fetcher(head);
     if (config_.evaluator)
       crew_.evaluator = system_.spawn(
@@ -165,7 +164,8 @@ class CrewBuilder {
     const bool continues_alone =
         plan.servers > 0 && plan.hierarchy == 1 && plan.role->tolerates_lost_peer;
     supervision.tolerates_worker_loss = supervision.changes_members || continues_alone;
-    supervision.models = {plan.role->replicates, plan.role->keeps_mass(plan), plan.hierarchy};
+    supervision.models = {plan.role->replicates, plan.role->keeps_mass(plan), plan.hierarchy,
+                          plan.role->plans_each_rank};
     supervision.horizon = config_.parts->horizon;
     if (changes_members(plan)) supervision.change = config_.change;
     supervision.changes_wiring = changes_wiring(plan);
@@ -294,9 +294,7 @@ struct Runtime::Impl {
   std::vector<caf::actor> own;  // must not outlive this
   std::vector<Rank> attached;  // to the transport: the ranks of this process, once it is in the run
 
-  // Of close(): it ends them one after the other.
-  std::future<void> closed;
-  std::atomic<const char*> closing = "";
+  std::future<void> control_closed, transport_closed;  // of close()
 
   // An actor may have been spawned without its thread: the wait for it would never end.
   bool broken = false;
@@ -450,25 +448,39 @@ bool Runtime::shut_down(Duration patience) {
   return impl_->all_done.wait_for(patience) == std::future_status::ready;
 }
 
-Expected<void> Runtime::close(Duration patience) {
+namespace {
+
+// In a thread of its own, for as long as `patience` at most; `done`: of earlier attempts, or not
+// valid.
+bool ends_within(std::future<void>& done, Duration patience, const std::function<void()>& end) {
+  try {
+    if (!done.valid()) done = std::async(std::launch::async, end);
+  } catch (const std::system_error&) {  // no thread to wait in
+    return false;
+  }
+  return done.wait_for(patience) == std::future_status::ready;
+}
+
+Error not_ended(const char* what, Duration patience) {
+  return {Errc::timeout,
+          std::string(what) + " has not ended after " + number_text(to_seconds(patience)) + " s"};
+}
+
+}  // namespace
+
+Expected<void> Runtime::close(const ClosePatience& patience) {
   // CAF's logger must go before the system can: each thread that has spawned an actor has a share
   // of it.
   caf::logger::set_current_actor_system(nullptr);
-  const auto end_each = [impl = impl_.get()] {
-    impl->closing = "the control plane";
-    impl->system.reset();
-    impl->closing = "the transport";
-    impl->config.cluster.reset();
-    impl->config.transport.reset();
-  };
-  try {
-    if (!impl_->closed.valid()) impl_->closed = std::async(std::launch::async, end_each);
-  } catch (const std::system_error& e) {  // no thread to wait in
-    return Error{Errc::timeout, e.what()};
-  }
-  if (impl_->closed.wait_for(patience) == std::future_status::ready) return {};
-  return Error{Errc::timeout, std::string(impl_->closing) + " has not ended after " +
-                                  number_text(to_seconds(patience)) + " s"};
+  if (!ends_within(impl_->control_closed, patience.control_plane,
+                   [impl = impl_.get()] { impl->system.reset(); }))
+    return not_ended("the control plane", patience.control_plane);
+  if (!ends_within(impl_->transport_closed, patience.transport, [impl = impl_.get()] {
+        impl->config.cluster.reset();
+        impl->config.transport.reset();
+      }))
+    return not_ended("the transport", patience.transport);
+  return {};
 }
 
 void Runtime::dismiss() {

@@ -100,6 +100,8 @@ struct RunConfig {
   std::vector<ScheduledChange> schedule;  // in process 0
   // Of checkpoints after changes. Null: of no run whose settings change.
   std::function<JobIdentity(const LiveSettings&)> identity_with;
+  // The text of a job file for each checkpoint. Null: there is none.
+  std::function<std::string(const LiveSettings&)> job_file_with;
   // Through which others ask the run, in process 0. Null: nobody does.
   std::shared_ptr<ControlHub> control;
 
@@ -128,10 +130,13 @@ class Runtime {
   // leak this object, and end the process without destructors. REQUIRES: after on_end.
   bool shut_down(Duration patience);
 
-  // Then ends the control plane and the transport, which delivers its last messages, for about
-  // `patience` at most. Errors (timeout): one of them does not end; as for shut_down(), leak this
-  // object. REQUIRES: shut_down() has succeeded.
-  Expected<void> close(Duration patience);
+  // Then ends the control plane, and the transport, which delivers its last messages. Errors
+  // (timeout): one of them does not end; as for shut_down(), leak this object. REQUIRES:
+  // shut_down() has succeeded.
+  struct ClosePatience {
+    Duration control_plane, transport;
+  };
+  Expected<void> close(const ClosePatience& patience);
 
   // Thread-safe; not for signal handlers.
   void request_stop();

@@ -195,6 +195,7 @@ class SupervisorState {
   void greet(std::int32_t process);
   void continue_view_change(ViewChange::Next next);
   void install_view();
+  void report_change(const LiveSettings& changed);
   bool is_changing() const { return view_.in_progress() || wiring_.in_progress(); }
   void begin_asking(const LiveSettings& changed);
   void begin_numbers(const LiveSettings& changed);

@@ -108,6 +108,12 @@ class QuantisedReduction final : public Reduction {
     return keeps_residuals_;
   }
 
+  // The total of this rank's slice is part of the result, with E_j as it was left.
+  void count_as_given() override {
+    parts_.clear();
+    if (running()) static_cast<void>(take_sum_memory());
+  }
+
   // As one vector: slices depend on the number of ranks. What this rank owes of its slice's total
   // is given with its own values from now on.
   void kept_fields(Archive& a) override {

@@ -154,6 +154,16 @@ class SparseReduction final : public Reduction {
     return compression_.error_feedback;
   }
 
+  void count_as_given() override {
+    const bool selects = compression_.reduce != SparseReduce::all_gather;
+    if (selects || !running()) return static_cast<void>(take_back());
+    inbox_ = {};
+    collective_ = nullptr;
+    memory_ = at::Tensor();
+    given_ = {};
+    feedback_.restore({});
+  }
+
   void kept_fields(Archive& a) override { a.part("feedback", feedback_, d_); }
 
   at::Tensor take_residual() override {
@@ -242,6 +252,7 @@ class HostReduction final : public Reduction {
   std::vector<Awaited> awaited() const override { return inner_->awaited(); }
   at::Tensor take_sum() override { return inner_->take_sum().to(device_); }
   bool take_back() override { return inner_->take_back(); }
+  void count_as_given() override { inner_->count_as_given(); }
   void kept_fields(Archive& a) override {
     a.on_host([this](Archive& host) { inner_->kept_fields(host); });
   }

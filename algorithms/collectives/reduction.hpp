@@ -65,8 +65,13 @@ class Reduction {
   virtual at::Tensor recycle(at::Tensor free) { return free; }
 
   // Gives the running operation up, if there is one, with all that has arrived of any. Returns
-  // whether what this rank gave is in its residual again; else it is lost.
+  // whether what this rank gave is in its residual again; else it is lost. REQUIRES: no rank has
+  // the result.
   virtual bool take_back() = 0;
+  // The same where another rank has the result of that operation: what this rank gave is in it, and
+  // not in its residual. Of a sum that selects entries, a rank without the result does not know
+  // which: all are in the residual again, and those that it has selected count twice.
+  virtual void count_as_given() { static_cast<void>(take_back()); }
   // The residuals, which do not depend on the ranks. REQUIRES: !running(). Errors (bad_input):
   // damaged entries.
   virtual void kept_fields(Archive&) {}

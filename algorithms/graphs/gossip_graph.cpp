@@ -49,12 +49,14 @@ class Reached {
 Expected<std::shared_ptr<const GossipGraph>> GossipGraph::make(const std::string& topology,
                                                                const CountSchedule& peers,
                                                                std::int32_t ranks,
-                                                               double rounds_per_epoch) {
+                                                               double rounds_per_epoch,
+                                                               double first_epoch) {
   auto graph = std::make_shared<GossipGraph>();
   graph->topology_ = topology;
   graph->ranks_ = ranks;
   graph->peers_ = peers;
   graph->rounds_per_epoch_ = rounds_per_epoch;
+  graph->first_epoch_ = first_epoch;
   for (const std::int64_t count : peers.values()) {
     auto made = make_topology(topology, ranks, static_cast<std::int32_t>(count));
     if (!made) return made.error();
@@ -64,7 +66,7 @@ Expected<std::shared_ptr<const GossipGraph>> GossipGraph::make(const std::string
 }
 
 const Topology& GossipGraph::topology_at(std::int64_t round) const {
-  return *by_count_.at(peers_.at(static_cast<double>(round) / rounds_per_epoch_));
+  return *by_count_.at(peers_.at(first_epoch_ + static_cast<double>(round) / rounds_per_epoch_));
 }
 
 const std::vector<Rank>& GossipGraph::out(std::int64_t round, Rank rank) const {

@@ -22,7 +22,8 @@ class GossipGraph {
   static Expected<std::shared_ptr<const GossipGraph>> make(const std::string& topology,
                                                            const CountSchedule& peers,
                                                            std::int32_t ranks,
-                                                           double rounds_per_epoch);
+                                                           double rounds_per_epoch,
+                                                           double first_epoch = 0);
 
   // For push-sum: column-stochastic. The graph's own weights, where it has any; this rank keeps the
   // weight of a destination for which `takes_part` is false. Otherwise even weights (Assran et al.
@@ -71,7 +72,7 @@ class GossipGraph {
   std::string topology_;
   std::int32_t ranks_ = 0;
   CountSchedule peers_;
-  double rounds_per_epoch_ = 1;
+  double rounds_per_epoch_ = 1, first_epoch_ = 0;
   std::map<std::int64_t, std::shared_ptr<const Topology>> by_count_;
 };
 

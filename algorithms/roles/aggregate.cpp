@@ -249,7 +249,7 @@ void Aggregate::take_back(Env& env, std::int64_t) {
 void Aggregate::count_as_done(Env& env) {
   commit_up_to(env, operation_ + 1);
   completed_ = operation_ + 1;
-  static_cast<void>(reduction_->take_back());
+  reduction_->count_as_given();
   sent_ = {};
   if (!overlap_) return step_done(env);
   if (packs(Pack::gradient)) return;
@@ -303,11 +303,17 @@ void Aggregate::give_again(Env& env) {
 }
 
 // It was due because training was to end with it, and the new members share more steps: the local
-// steps before it enter the next one, from x or from the residual.
+// steps before it enter the next one, from x or from the residual. A model that was given is in
+// both: what the residual has besides is left of roundings, and enters x.
 void Aggregate::skip_operation(Env& env) {
   const bool from_residual = std::exchange(redo_, Redo::no) == Redo::from_residual;
   const FrozenTensor sent = std::exchange(sent_, {});
   packed_ = at::Tensor();
+  if (from_residual && packs(Pack::model)) {
+    at::Tensor rounding = reduction_->take_residual();
+    rounding.sub_((overlap_ ? sent : model_.x).read());
+    flush_part(std::move(rounding));
+  }
   if (!overlap_ && from_residual) local_.return_to_anchor(model_);
   if (overlap_ && !from_residual && packs(Pack::difference)) subtract_from_model(sent.read());
   if (!overlap_) step_done(env);

@@ -74,7 +74,7 @@ void CommonModel::take_back(Env&, std::int64_t) {
   static_cast<void>(reduction_->take_back());
 }
 
-void CommonModel::count_as_done(Env&) { static_cast<void>(reduction_->take_back()); }
+void CommonModel::count_as_done(Env&) { reduction_->count_as_given(); }
 
 void CommonModel::shared_fields(Archive& a) {
   a.flag("done", done_);

@@ -74,8 +74,9 @@ Expected<std::shared_ptr<const SharedParts>> parts_among(const SharedParts& part
 
 Expected<void> make_graph(SharedParts& parts, std::int32_t ranks) {
   const double local_steps = parts.exchanges.mean_local_steps();
-  auto graph = GossipGraph::make(parts.plan.graph.topology, parts.plan.graph.peers, ranks,
-                                 parts.horizon.steps_per_epoch / local_steps);
+  auto graph =
+      GossipGraph::make(parts.plan.graph.topology, parts.plan.graph.peers, ranks,
+                        parts.horizon.steps_per_epoch / local_steps, parts.horizon.first_epoch);
   if (!graph) return graph.error();
   parts.graph = std::move(*graph);
   return {};

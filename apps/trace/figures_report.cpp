@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "actors/run/control/live_settings.hpp"
+
 namespace grapevine {
 namespace {
 
@@ -74,6 +76,14 @@ ordered_json ranks_json(const MergedTrace& trace, const TraceFigures& figures) {
                     {"staleness", staleness_json(of.staleness)},
                     {"contributions", contributions_json(of.contributions)}});
   }
+  return list;
+}
+
+ordered_json changes_json(const MergedTrace& trace) {
+  ordered_json list = ordered_json::array();
+  for (const SettingsChange& change : trace.changes())
+    list.push_back(
+        {{"time_s", static_cast<double>(change.time_ns) / 1e9}, {"settings", change.settings}});
   return list;
 }
 
@@ -177,6 +187,14 @@ void print_ranks(const MergedTrace& trace, const TraceFigures& figures, std::ost
         << " (--json has all)\n";
 }
 
+void print_changes(const MergedTrace& trace, std::ostream& out) {
+  if (trace.changes().empty()) return;
+  out << "\nChanges of settings\n";
+  for (const SettingsChange& change : trace.changes())
+    out << fmt::format("{:>9.3f}s  {}\n", static_cast<double>(change.time_ns) / 1e9,
+                       settings_text(change.settings));
+}
+
 void print_edges(const TraceFigures& figures, std::ostream& out) {
   std::vector<EdgeFigures> edges = figures.edges();
   if (edges.empty()) return;
@@ -240,6 +258,7 @@ ordered_json figures_json(const MergedTrace& trace, const TraceFigures& figures)
   object["kinds"] = kinds_json(figures);
   object["ranks"] = ranks_json(trace, figures);
   object["edges"] = edges_json(figures);
+  object["changes"] = changes_json(trace);
   object["missing"] = trace.missing();
   return object;
 }
@@ -247,6 +266,7 @@ ordered_json figures_json(const MergedTrace& trace, const TraceFigures& figures)
 void print_figures(const MergedTrace& trace, const TraceFigures& figures,
                    const TerminalStyle& style, std::ostream& out) {
   print_run_figures(trace, figures, out);
+  print_changes(trace, out);
   print_staleness(figures.staleness(), style, out);
   print_ranks(trace, figures, out);
   print_edges(figures, out);

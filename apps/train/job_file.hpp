@@ -14,8 +14,6 @@
 
 namespace grapevine {
 
-inline constexpr char kJobFileName[] = "job.toml";
-
 // Options of `train` that a job file leaves out: those of one process, machine or command, with
 // which another run would collide or would not begin at its first step; and --set, whose effect is
 // in [wiring]. docs/composition.md gives the reason for each.

@@ -58,8 +58,8 @@ constexpr Duration kShutDownPatience = std::chrono::seconds(10);
 // checkpoint.
 constexpr Duration kLostPatience = std::chrono::milliseconds(300);
 constexpr Duration kWritingPatience = std::chrono::seconds(5);
-// Longer than the transports' flush_limit.
-constexpr Duration kClosePatience = std::chrono::seconds(70);
+// The transports have a flush_limit of 60 s.
+constexpr Runtime::ClosePatience kClosePatience{std::chrono::seconds(20), std::chrono::seconds(70)};
 
 // `patience`: of the run, with its steps.
 Duration shut_down_patience(const RunResult& result, Duration patience) {
@@ -181,6 +181,11 @@ class TrainCommand : public Command {
     const bool output_in_use = job.run.output_in_use;
     const auto tally = make_tally(job, **output, display);
     const auto live = follow_changes(job, **output, display);
+    job.run.job_file_with = [this, begun = as_it_begins(job)](const LiveSettings& settings) {
+      ChangingJob changed = begun;
+      changed.apply(settings);
+      return changed.text(*app_);
+    };
     auto control = listen_for_control(job, **output, display);
     if (!control) return control.error();
     RunResult result = train(job, *output, tally, signals, requeue, display, console);
@@ -334,8 +339,7 @@ class TrainCommand : public Command {
   }
 
   // What changes while the job runs, and its job.toml with that.
-  struct LiveJob {
-    std::mutex mutex;  // guards all below
+  struct ChangingJob {
     TrainOptions options, resolved;
     Wiring wiring;
     JobOrigin origin;
@@ -346,30 +350,39 @@ class TrainCommand : public Command {
         if (!apply_settings(*of, settings)) return;
       if (auto changed = effective_wiring(options)) wiring = *std::move(changed);
     }
-    void put_into(TrainJob& job) {
-      const std::lock_guard<std::mutex> lock(mutex);
-      job.options = options;
-      job.wiring = wiring;
+    std::string text(const CLI::App& app) const {
+      return job_file_text(app, resolved, wiring, origin);
     }
   };
+  struct LiveJob {
+    std::mutex mutex;
+    ChangingJob now;  // guarded by mutex
+
+    void put_into(TrainJob& job) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      job.options = now.options;
+      job.wiring = now.wiring;
+    }
+  };
+
+  static ChangingJob as_it_begins(const TrainJob& job) {
+    ChangingJob begun{job.options, resolved_options(job), job.wiring, {}};
+    if (job.launched) begun.origin.processes = job.launched->processes;
+    begun.origin.resumed = job.run.resume.has_value();
+    return begun;
+  }
 
   // A run that is resumed continues with the changed settings.
   std::shared_ptr<LiveJob> follow_changes(const TrainJob& job, RunOutput& output,
                                           RunDisplay& display) const {
     auto live = std::make_shared<LiveJob>();
-    live->options = job.options;
-    live->resolved = resolved_options(job);
-    live->wiring = job.wiring;
-    if (job.launched) live->origin.processes = job.launched->processes;
-    live->origin.resumed = job.run.resume.has_value();
+    live->now = as_it_begins(job);
     output.when_changed([this, live, out = job.out, &display](const LiveSettings& settings) {
       const std::lock_guard<std::mutex> lock(live->mutex);
-      live->apply(settings);
+      live->now.apply(settings);
       for (const auto& [key, value] : settings)
         display.say_error("changed: " + key + " = " + value + "\n");
-      const auto written =
-          write_file_atomically(out + "/" + kJobFileName,
-                                job_file_text(*app_, live->resolved, live->wiring, live->origin));
+      const auto written = write_file_atomically(out + "/" + kJobFileName, live->now.text(*app_));
       if (!written) spdlog::warn("{}", written.error().message);
     });
     return live;

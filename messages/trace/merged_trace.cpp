@@ -46,6 +46,7 @@ Expected<MergedTrace> MergedTrace::open(const std::string& run) {
   trace.align_clocks();
   trace.index_ranks();
   trace.drop_undone();
+  trace.collect_changes();
   trace.find_zero();
   trace.note_missing();
   trace.rewind();
@@ -189,9 +190,30 @@ void MergedTrace::drop_undone(Cursor& cursor) {
       });
       if (cut == cuts.rend()) continue;
       cursor.undone_from[cut->frame] = std::min(cursor.undone_from[cut->frame], cut->at + 1);
+      const std::int32_t part = files_[cursor.frames[f].file].header.part;
+      const std::int64_t cut_ns = cut->record.time_ns;
+      std::int64_t& last = resumed_from_ns_.emplace(part, cut_ns).first->second;
+      last = std::max(last, cut_ns);
       for (std::size_t g = cut->frame + 1; g < f; ++g) cursor.undone_from[g] = 0;
     }
   }
+}
+
+// Once, although later files of a process repeat them; those after the checkpoint that a later part
+// has resumed from did not happen.
+void MergedTrace::collect_changes() {
+  for (std::size_t i = 0; i < files_.size(); ++i)
+    for (const SettingsChange& change : files_[i].changes) {
+      const SettingsChange here{clocks_[i].to_head(change.time_ns), change.settings};
+      const auto undoes = [&](const auto& resumption) {
+        return resumption.first > files_[i].header.part && resumption.second < here.time_ns;
+      };
+      const bool undone = std::any_of(resumed_from_ns_.begin(), resumed_from_ns_.end(), undoes);
+      const bool known = std::find(changes_.begin(), changes_.end(), here) != changes_.end();
+      if (!undone && !known) changes_.push_back(here);
+    }
+  std::stable_sort(changes_.begin(), changes_.end(),
+                   [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; });
 }
 
 void MergedTrace::find_zero() {
@@ -207,6 +229,8 @@ void MergedTrace::find_zero() {
     of_process.pause.begin_ns = wrapped_difference(of_process.pause.begin_ns, zero_ns_);
     of_process.pause.end_ns = wrapped_difference(of_process.pause.end_ns, zero_ns_);
   }
+  for (SettingsChange& change : changes_)
+    change.time_ns = wrapped_difference(change.time_ns, zero_ns_);
 }
 
 void MergedTrace::note_missing() {

@@ -36,6 +36,9 @@ class MergedTrace {
   std::int32_t process_of(Rank rank) const;               // -1: not known
   const TraceHeader& header(std::int32_t process) const;  // of its last part; of any: the first
   const std::vector<ProcessPause>& pauses() const { return pauses_; }
+  // Of the settings of the job while it ran, in the order of their times, which are those of
+  // records.
+  const std::vector<SettingsChange>& changes() const { return changes_; }
   std::int64_t sampled() const { return sampled_; }
   std::uint64_t records() const { return records_; }  // in all files
   // One sentence each: what of the run this trace does not tell.
@@ -85,6 +88,7 @@ class MergedTrace {
   void index_ranks();
   void drop_undone();
   void drop_undone(Cursor& cursor);
+  void collect_changes();
   void find_zero();
   void note_missing();
   void note_missing_processes(const std::set<std::int32_t>& present);
@@ -110,6 +114,9 @@ class MergedTrace {
   std::uint64_t records_ = 0;
   std::int64_t zero_ns_ = 0;
   std::vector<ProcessPause> pauses_;
+  std::vector<SettingsChange> changes_;
+  // By part of the training: the time of the cut that it has resumed from, by the common clock.
+  std::map<std::int32_t, std::int64_t> resumed_from_ns_;
   std::vector<std::string> missing_;
 
   std::vector<Cursor> cursors_;          // of the ranks that have records, by rank

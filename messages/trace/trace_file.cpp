@@ -87,6 +87,8 @@ class Indexer {
       case FrameType::end:
         index_.closed = true;
         return {};
+      case FrameType::settings:
+        return take_change(frame);
     }
     return {};
   }
@@ -122,6 +124,13 @@ class Indexer {
     const auto records = decode_left_out(frame.body());
     if (!records) return records.error();
     index_.left_out += *records;
+    return {};
+  }
+
+  Expected<void> take_change(const FrameReader& frame) {
+    auto change = decode_change(frame.body());
+    if (!change) return change.error();
+    index_.changes.push_back(*std::move(change));
     return {};
   }
 

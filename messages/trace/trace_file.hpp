@@ -86,6 +86,7 @@ struct TraceFileIndex {
   std::vector<RecordsFrame> records;  // in the order of the file: of each rank in that of time
   std::vector<ClockSample> clocks;
   std::vector<Pause> pauses;
+  std::vector<SettingsChange> changes;
   std::int64_t last_ns = 0;    // of all that has a time
   std::uint64_t left_out = 0;  // records for which there was no room in memory
   bool closed = false;         // the file has its end

@@ -367,6 +367,13 @@ void append_left_out(std::string& out, std::uint64_t records) {
   append_frame(out, FrameType::left_out, [&](std::string& body) { put(body, records); });
 }
 
+void append_change(std::string& out, const SettingsChange& change) {
+  const nlohmann::json json = {{"time_ns", change.time_ns}, {"settings", change.settings}};
+  // A value may hold any bytes.
+  const std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  append_frame(out, FrameType::settings, [&](std::string& body) { body += text; });
+}
+
 void append_end(std::string& out) {
   append_frame(out, FrameType::end, [](std::string&) {});
 }
@@ -377,7 +384,7 @@ std::optional<FrameHead> decode_frame_head(std::string_view bytes) {
   head.crc = take_u32(bytes.data() + 4);
   const auto type = static_cast<std::uint8_t>(bytes[8]);
   if (type < static_cast<std::uint8_t>(FrameType::header) ||
-      type > static_cast<std::uint8_t>(FrameType::end) || head.length > kMostFrameBytes)
+      type > static_cast<std::uint8_t>(kLastFrameType) || head.length > kMostFrameBytes)
     return std::nullopt;
   head.type = static_cast<FrameType>(type);
   return head;
@@ -475,6 +482,19 @@ Expected<std::uint64_t> decode_left_out(std::string_view body) {
   const std::uint64_t records = in.whole();
   if (!in.ok()) return damaged("number of records left out");
   return records;
+}
+
+Expected<SettingsChange> decode_change(std::string_view body) {
+  const auto json = nlohmann::json::parse(body, nullptr, false);
+  if (!json.is_object()) return damaged("change of settings");
+  SettingsChange change;
+  try {
+    if (!take_whole(json.at("time_ns"), change.time_ns)) return damaged("change of settings");
+    json.at("settings").get_to(change.settings);
+  } catch (const nlohmann::json::exception&) {
+    return damaged("change of settings");
+  }
+  return change;
 }
 
 }  // namespace grapevine

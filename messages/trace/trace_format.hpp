@@ -25,8 +25,10 @@ enum class FrameType : std::uint8_t {
   clock,       // a ClockSample
   pulse,       // the process ran at this time
   left_out,    // records for which there was no room in memory: how many
-  end          // the trace was closed: nothing is missing at its end
+  end,         // the trace was closed: nothing is missing at its end
+  settings     // JSON: a SettingsChange
 };
+inline constexpr auto kLastFrameType = FrameType::settings;
 
 struct FrameHead {
   FrameType type = FrameType::end;
@@ -44,6 +46,7 @@ void append_records(std::string& out, const std::vector<TraceRecord>& records);
 void append_clock(std::string& out, const ClockSample& sample);
 void append_pulse(std::string& out, std::int64_t time_ns);
 void append_left_out(std::string& out, std::uint64_t records);
+void append_change(std::string& out, const SettingsChange& change);
 void append_end(std::string& out);
 
 // REQUIRES: kFrameHeadBytes bytes. Nothing: they cannot be the head of a frame.
@@ -66,5 +69,6 @@ Expected<TraceHeader> decode_header(std::string_view body);
 Expected<ClockSample> decode_clock(std::string_view body);
 Expected<std::int64_t> decode_pulse(std::string_view body);
 Expected<std::uint64_t> decode_left_out(std::string_view body);
+Expected<SettingsChange> decode_change(std::string_view body);
 
 }  // namespace grapevine

@@ -65,6 +65,15 @@ struct ClockSample {
   std::int64_t received_ns = 0;
 };
 
+// Settings of the job took the place of others while it ran, at this time of the head's clock.
+struct SettingsChange {
+  std::int64_t time_ns = 0;
+  std::map<std::string, std::string> settings;  // by name; those that changed
+};
+inline bool operator==(const SettingsChange& a, const SettingsChange& b) {
+  return a.time_ns == b.time_ns && a.settings == b.settings;
+}
+
 // The first thing in each file.
 struct TraceHeader {
   std::uint64_t run = 0;  // random: the same in all processes of one run, another one once resumed

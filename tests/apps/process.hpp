@@ -23,6 +23,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -200,8 +201,10 @@ class Process {
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
     if (left.count() <= 0) {
       result_.timed_out = true;
+      const std::string where = threads();
       kill_group();
       reap();
+      result_.err += where;
       return;
     }
     std::array<pollfd, 3> waits{{{out_, POLLIN, 0}, {err_, POLLIN, 0}, {pidfd_, POLLIN, 0}}};
@@ -229,6 +232,21 @@ class Process {
         descriptor = -1;
       }
     }
+  }
+
+  // What its threads wait in: their names and system calls (/proc/PID/task/*/syscall: number,
+  // arguments).
+  std::string threads() const {
+    std::string text = "--- threads when its time was up\n";
+    std::error_code ended;
+    const std::filesystem::path tasks = "/proc/" + std::to_string(pid_) + "/task";
+    for (const auto& task : std::filesystem::directory_iterator(tasks, ended)) {
+      std::string name, call;
+      std::getline(std::ifstream(task.path() / "comm"), name);
+      std::getline(std::ifstream(task.path() / "syscall"), call);
+      text += name + ": " + call + "\n";
+    }
+    return text;
   }
 
   void kill_group() const { ::kill(-pid_, SIGKILL); }

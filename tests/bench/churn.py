@@ -2,7 +2,7 @@
 """A run whose processes are killed and replaced again and again.
 
 Usage: churn.py GRAPEVINE [--seconds S] [--processes N] [--algorithm NAME…] [--every A:B] [--seed N]
-                [--transport NAME]
+                [--transport NAME] [--restarts N]
 
 Every A to B seconds a random process other than the first is killed by SIGKILL, and another one is
 started in its place at once. An undisturbed run of as many steps follows. Per algorithm, from
@@ -14,6 +14,11 @@ metrics.csv and the log of process 0:
   return      seconds from the start of a process to its first step: median
   ledger      produced = applied + pending + dropped + destroyed, or by how much not
   loss        of the disturbed run, over that of the undisturbed one at equal samples
+
+With --restarts N, what a job does that cannot lose a process: a random process is killed after 3 s of training,
+the others end, and all are started again from the newest checkpoint (one each --checkpoint-every epochs), N times. Seconds
+from the kill to the first step, and until the slowest rank has the steps again that it had at the kill: median and
+greatest.
 """
 import argparse
 import csv
@@ -39,15 +44,18 @@ def free_port():
 class Job:
     """The processes of one run."""
 
-    def __init__(self, options, algorithm, out, steps):
+    def __init__(self, options, algorithm, out, steps, checkpoint_every=0, resume=False):
         self.options, self.out = options, out
         self.port, self.token = free_port(), secrets.token_hex(16)
         self.command = [options.grapevine, "train", "--algorithm", algorithm, "--model", "mlp",
                         "--data", "glyphs", "--batch-size", "16", "--steps", str(steps),
                         "--transport", options.transport, "--validate", "end",
-                        "--checkpoint-every", "0", "--threads", "1", "--lr", "0.01",
-                        "--min-ranks", "1", "--out", out]
-        self.log = open(out + ".log", "w", encoding="utf-8")
+                        "--checkpoint-every", str(checkpoint_every), "--threads", "1",
+                        "--lr", "0.01", "--min-ranks", str(1 if not checkpoint_every else
+                                                           options.processes), "--out", out]
+        if resume:
+            self.command += ["--resume", out]
+        self.log = open(out + ".log", "a", encoding="utf-8")
         self.processes = [self.start(rank) for rank in range(options.processes)]
 
     def start(self, rank):
@@ -138,6 +146,64 @@ def quantile(values, share):
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
 
+def least_steps(out, processes):
+    """The steps of the slowest rank; of rows that are whole."""
+    steps = [0] * processes
+    try:
+        with open(os.path.join(out, "metrics.csv"), encoding="utf-8") as table:
+            header, *lines = table.read().split("\n")[:-1]
+            rank, step = (header.split(",").index(name) for name in ("rank", "step"))
+            for cells in (line.split(",") for line in lines):
+                if cells[rank]:
+                    steps[int(cells[rank])] = max(steps[int(cells[rank])], int(cells[step]) + 1)
+    except (FileNotFoundError, ValueError):  # a run that begins writes it anew
+        pass
+    return min(steps)
+
+
+def seconds_until(began, out, processes, steps, job):
+    while least_steps(out, processes) < steps:
+        if job.processes[0].poll() is not None or time.monotonic() - began > 120:
+            raise SystemExit("the run does not continue: see " + out + ".log")
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def restarted(options, algorithm, folder, rng):
+    """Seconds from each kill to the first step after it, and to the steps that there were; the steps
+    of a rank that were done again."""
+    out = os.path.join(folder, algorithm + "-restarted")
+    every = options.checkpoint_every
+    job = Job(options, algorithm, out, 10**8, every)
+    wait_for_steps(out, job.processes[0])
+    first, again, lost = [], [], []
+    for _ in range(options.restarts):
+        time.sleep(3)
+        began = time.monotonic()
+        job.processes[rng.randrange(1, options.processes)].kill()
+        had = least_steps(out, options.processes)
+        for process in job.processes:
+            process.wait(timeout=60)
+        job = Job(options, algorithm, out, 10**8, every, resume=True)
+        # Rows after the checkpoint go as the run begins.
+        while (kept := least_steps(out, options.processes)) >= had:
+            if job.processes[0].poll() is not None or time.monotonic() - began > 120:
+                raise SystemExit("the run does not continue: see " + out + ".log")
+            time.sleep(0.005)
+        lost.append(had - kept)
+        first.append(seconds_until(began, out, options.processes, kept + 1, job))
+        again.append(seconds_until(began, out, options.processes, had + 1, job))
+    job.end()
+    return first, again, lost
+
+
+def print_restarts(options, algorithm, folder, rng):
+    first, again, lost = restarted(options, algorithm, folder, rng)
+    print(f"{algorithm:15s} {len(first)} restarts: first step after {quantile(first, 0.5):.2f} s "
+          f"(at most {max(first):.2f}), as far as before after {quantile(again, 0.5):.2f} s (at most "
+          f"{max(again):.2f}), {quantile(lost, 0.5)} steps of each rank done again", flush=True)
+
+
 def mean_loss(rows, count):
     last = [loss for _, _, loss in sorted(rows)[-count:]]
     return statistics.mean(last)
@@ -162,8 +228,15 @@ def main():
     parser.add_argument("--algorithm", nargs="+", default=["ar", "sgp", "ad-psgd", "eager-majority"])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--transport", default="tcp")
+    parser.add_argument("--restarts", type=int, default=0)
+    parser.add_argument("--checkpoint-every", type=float, default=0.5)
     options = parser.parse_args()
     folder = tempfile.mkdtemp(prefix="churn-")
+    if options.restarts > 0:
+        for algorithm in options.algorithm:
+            print_restarts(options, algorithm, folder, random.Random(options.seed))
+        shutil.rmtree(folder)
+        return
     print("algorithm       kills returns  after kill p50  p99  standstill  return p50  ledger  loss"
           "  destroyed")
     for algorithm in options.algorithm:

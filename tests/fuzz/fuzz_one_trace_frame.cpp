@@ -50,6 +50,15 @@ void check_clock(std::string_view body) {
   GRAPEVINE_CHECK(frame == once_more, "a clock sample decodes as another");
 }
 
+void check_change(std::string_view body) {
+  const auto change = decode_change(body);
+  if (!change) return check_one_line(change.error());
+  std::string frame;
+  append_change(frame, *change);
+  const auto again = decode_change(body_of(frame));
+  GRAPEVINE_CHECK(again.ok() && *again == *change, "a change decodes as another");
+}
+
 void check_numbers(std::string_view body) {
   std::string frame;
   if (const auto time = decode_pulse(body)) {
@@ -83,6 +92,8 @@ void fuzz_one_trace_frame(const std::uint8_t* data, std::size_t size) {
       return check_clock(body);
     case 3:
       return check_numbers(body);
+    case 7:
+      return check_change(body);
     default:
       return check_records(body);
   }

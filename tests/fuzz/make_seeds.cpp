@@ -240,6 +240,7 @@ void write_trace_files(const SeedFolder& folder) {
   std::mt19937_64 rng(1);
   Frames first = file_of(0, 0), second = file_of(1, 0), later = file_of(0, 1);
   first.add(&append_records, conversation(0)).add(&append_records, conversation(0));
+  first.add(&append_change, SettingsChange{40, {{"lr", "0.1"}}});
   second.add(&append_records, conversation(1)).add(&append_left_out, std::uint64_t{3});
   std::vector<TraceRecord> resumed = conversation(0);
   resumed[0].kind = EventKind::resumed;
@@ -269,6 +270,8 @@ void write_trace_frames(const SeedFolder& folder) {
   add("clock", 2, frame);
   append_pulse(frame = "", 123456789);
   add("pulse", 3, frame);
+  append_change(frame = "", {123, {{"algorithm", "gtopk"}, {"lr", "0.1"}}});
+  add("change", 7, frame);
   append_records(frame = "", conversation(1));
   add("conversation", 4, frame);
   append_records(frame = "", testing_trace::random_records(rng, 0, 5));

@@ -46,6 +46,7 @@ inline std::vector<Keys> changing_wirings() {
       aggregate(operator+({{"overlap", "true"}}, top_k)),
       aggregate({{"pack", "model"}, {"local_steps", "3"}}),
       aggregate({{"pack", "model"}, {"local_steps", "3"}, {"overlap", "true"}}),
+      aggregate({{"pack", "model"}, {"local_steps", "3"}, {"compress", "fp16"}}),
       aggregate({{"pack", "difference"}, {"local_steps", "2"}, {"overlap", "true"}}),
       aggregate(operator+({{"pack", "difference"}, {"local_steps", "2"}}, top_k)),
       aggregate({{"compress", "int8"}}),
@@ -69,7 +70,15 @@ inline std::vector<Keys> changing_wirings() {
                {"quorum", "2"},
                {"pack", "difference"},
                {"local_steps", "2"}}),
+      partial({{"activation", "quorum"}, {"quorum", "3"}}),
+      partial({{"activation", "quorum"},
+               {"quorum", "2"},
+               {"pack", "difference"},
+               {"local_steps", "0:1,1:4"}}),
       {{"exchange", "group"}, {"staleness", "4"}, {"local_steps", "2"}},
+      {{"exchange", "group"}, {"group_size", "3"}},
+      {{"exchange", "group"}, {"activation", "solo"}, {"local_steps", "0:4,1:1"}},
+      {{"exchange", "group"}, {"activation", "solo"}, {"local_steps", "0:1,1:4"}},
   };
   for (const Preset& preset : presets()) {
     const Keys keys = keys_of(preset.name);

@@ -230,6 +230,7 @@ class RoleWorld {
       if (!behind) first_step = std::max(first_step, seat.model.step);
       if (!behind) first_epoch = std::max(first_epoch, seat.model.epoch);
     }
+    if (!role.plans_each_rank) first_step = parts_->horizon.step_at(first_epoch);
     const auto joined = static_cast<double>(exchanging_of(nodes.joining, nodes.heads).size());
     if (role.keeps_mass(parts_->plan)) share_mass(donor->model, 1 + joined);
     const ModelState model_ahead = donor->model;

@@ -111,15 +111,13 @@ void PeerState::on_install(const InstallView& view) {
   if (view.view != view_.number || !is_holding()) return;
   const bool behind = contains(view.behind, config_.rank);
   if (!view_.joins && contains(view.joining, config_.rank)) join_anew();
-  if (!view_.settled && !view_.joins) {
-    behind ? role_->count_as_done(*this) : role_->take_back(*this, view.operations);
-    view_.settled = true;
-  }
   view_.install = view;
   if (behind || view_.joins) {
+    deal_.first_step = deal_end_;  // what this rank has taken has counted
     view_.awaits_state = true;
     return take_state_if_complete();
   }
+  if (!std::exchange(view_.settled, true)) role_->take_back(*this, view.operations);
   if (exchanges_in(view)) scale_model(view.scale);
   const StateDict shared = role_->save_shared(), own = role_->save_own();
   if (view.donor == config_.rank) send_state(view, shared, role_->save_joiner());
@@ -308,6 +306,8 @@ void PeerState::on_state_chunk(const StateChunk& chunk) {
 void PeerState::take_state_if_complete() {
   const auto arrived = static_cast<std::int64_t>(view_.state.size());
   if (!view_.awaits_state || arrived == 0 || arrived < view_.state_bytes) return;
+  // Not before: if the rank that has the result is lost, this one is behind nobody.
+  if (!view_.joins && !std::exchange(view_.settled, true)) role_->count_as_done(*this);
   const auto state = from_bytes(view_.state);
   auto taken = state ? take_model(*state) : Expected<void>(state.error());
   if (!taken)

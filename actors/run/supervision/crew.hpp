@@ -79,6 +79,7 @@ class Crew {
   }
   // REQUIRES: traces().
   void trace(const ClockSample& sample) const { supervisor_->send(actors_.tracer, sample); }
+  void trace(const SettingsChange& change) const { supervisor_->send(actors_.tracer, change); }
   // REQUIRES: traces().
   void close_trace(bool failed) const;
 

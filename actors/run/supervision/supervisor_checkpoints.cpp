@@ -20,7 +20,9 @@ void SupervisorState::begin_final_checkpoint(const std::string& name) {
   begin_checkpoint(checkpoints_.begin_final(name, now()));
 }
 
+// One that has left may live on for a moment, and takes part in the cuts of nobody.
 void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
+  if (members_.is_lost(snapshot.rank)) return;
   last_news_ = now();
   auto write = checkpoints_.add(snapshot, members_, last_news_);
   if (!write) return;
@@ -70,7 +72,7 @@ void SupervisorState::give_up_checkpoint() {
 
 // A failed checkpoint does not end training.
 void SupervisorState::on_snapshot_refused(const SnapshotRefused& refused) {
-  if (!checkpoints_.awaits(refused.id)) return;
+  if (!checkpoints_.awaits(refused.id) || members_.is_lost(refused.rank)) return;
   config_.observer->on_warning("no further checkpoints: " + one_line(refused.reason));
   cancel_checkpoint();
   checkpoints_.disable();

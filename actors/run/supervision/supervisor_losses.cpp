@@ -38,6 +38,10 @@ void SupervisorState::on_process_down(std::int32_t process) {
   if (stage_ == Stage::closing && !closing_.close_process(process)) return;
   report_process_lost(process);
   if (stage_ == Stage::closing) return end_if_closed();
+  // Of ranks that were about to join, a transport's report may have come before HoldForView, to
+  // ranks for which they were lost then.
+  for (const Rank rank : members_.remaining_ranks_of(process))
+    if (view_.is_arriving(rank)) crew_.send_to_ranks(PeerLost{rank, ""});
   for (const Rank rank : members_.remaining_ranks_of(process))
     if (!on_rank_down(rank, kProcessEnded)) return;
   begin_view_change();
@@ -96,6 +100,8 @@ void SupervisorState::lose(Rank rank) {
   if (!config_.changes_members) checkpoints_.disable();
   drain_if_finished();
   if (stage_ != Stage::draining) return;
+  // No view follows: nobody waits for models of the rank any more.
+  crew_.report_members({members_.remaining_ranks_that_train(), {}, 0});
   resume_checkpoint();
   if (reports_.in_round()) return evaluate_reports();
   if (reports_.complete()) average_models();

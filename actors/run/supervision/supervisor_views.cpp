@@ -71,11 +71,15 @@ void SupervisorState::install_view() {
   config_.total_epochs = epochs;
   crew_.report_members({view.members, view.joining, whole_epochs(view.horizon.first_epoch)});
   crew_.send_to_ranks(view);
-  if (!newest_.empty() && !wiring_.in_progress())
-    config_.observer->on_changed(std::exchange(newest_, {}));
+  if (!newest_.empty() && !wiring_.in_progress()) report_change(std::exchange(newest_, {}));
   // A rank had to take the model of another first.
   if (wiring_.in_progress() && view.kind == ViewKind::members) return begin_view_change();
   end_change();
+}
+
+void SupervisorState::report_change(const LiveSettings& changed) {
+  if (crew_.traces()) crew_.trace(SettingsChange{trace_now(), changed});
+  config_.observer->on_changed(changed);
 }
 
 // ---- a process that returns ----
@@ -95,7 +99,11 @@ Place SupervisorState::on_ask_place(AskPlace ask) {
   if (const char* why = why_joins_are_refused()) return refuse(false, why);
   const bool lost = alone ? members_.is_lost(ask.rank) : members_.is_process_lost(ask.process);
   if (!lost) return refuse(true, "is not lost: is a rank started twice?");
-  if (returning_ || is_changing()) return refuse(true, "has to wait for another change");
+  // Asked again, it has not received the answer.
+  const bool again =
+      returning_ && returning_->process == ask.process && returning_->rank == ask.rank;
+  if ((returning_ && !again) || is_changing())
+    return refuse(true, "has to wait for another change");
   returning_ = ask;
   place.granted = true;
   if (!alone) expect_process(ask.process, place);

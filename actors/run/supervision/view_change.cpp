@@ -19,6 +19,12 @@ bool ViewChange::takes_part(Rank rank) const {
          std::binary_search(servers.begin(), servers.end(), rank);
 }
 
+bool ViewChange::is_arriving(Rank rank) const {
+  const std::vector<Rank>& before = installed_.members;
+  return in_progress() && std::binary_search(members_.begin(), members_.end(), rank) &&
+         !std::binary_search(before.begin(), before.end(), rank);
+}
+
 std::vector<Rank> ViewChange::participants() const {
   std::vector<Rank> ranks = members_;
   ranks.insert(ranks.end(), installed_.servers.begin(), installed_.servers.end());
@@ -102,6 +108,8 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon) {
     first_step = std::max(first_step, closed->step);
     first_epoch = std::max(first_epoch, closed->epoch);
   }
+  // Where fast ranks take over from slow ones the clock counts, not the steps of the fastest.
+  if (!models.plans_each_rank) first_step = horizon.step_at(first_epoch);
   view.joining = std::move(nodes.joining);
   view.before = positions_before(view.joining);
   view.nodes_before = std::move(nodes.before);

@@ -27,6 +27,7 @@ class ViewChange {
     bool replicates = false;
     bool keeps_mass = false;
     std::int32_t node_size = 1;  // ranks of a node, before any is lost: see NodeChange
+    bool plans_each_rank = true;
   };
   enum class Next { wait, ask_later, close, install };
 
@@ -46,6 +47,9 @@ class ViewChange {
   std::int64_t installed() const { return count_; }
   // The ranks of that view, ascending, and the servers.
   std::vector<Rank> participants() const;
+
+  // Whether the rank is a member of the view in progress, and was none of the one before.
+  bool is_arriving(Rank rank) const;
 
   // Answers to earlier questions are ignored.
   std::int64_t begin_round();

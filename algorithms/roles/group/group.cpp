@@ -174,12 +174,16 @@ std::int64_t Group::close(Env& env) {
     local_.step_to_mixed(model_, epoch_now(), pool_);
     count_done(env, false);
   }
-  return exchange_now();
+  return model_.step;
 }
 
-void Group::take_back(Env&, std::int64_t operations) { first_ = operations; }
+void Group::take_back(Env&, std::int64_t operations) { first_step_ = operations; }
 
-void Group::own_fields(Archive& a) { a.count("first", first_); }
+// Steps count alike among all members; exchanges have other numbers where H changes with the epoch.
+void Group::own_fields(Archive& a) {
+  a.count("first_step", first_step_);
+  if (a.loads() && a.ok()) first_ = exchanges().index_of(first_step_);
+}
 
 void Group::fields(Archive& a) {
   common_fields(a);

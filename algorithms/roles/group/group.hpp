@@ -100,6 +100,7 @@ class Group final : public TrainingRole {
 
   std::map<std::int64_t, Average> averages_;  // of this exchange and later ones
   std::int64_t first_ = 0;                    // of the present members together
+  Step first_step_ = 0;  // when members changed: the most that one of them had taken
 };
 
 }  // namespace grapevine

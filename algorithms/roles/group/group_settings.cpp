@@ -1,4 +1,5 @@
 // The keys of the group role, and its entry in the list of roles.
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -31,9 +32,13 @@ void read_group(KeyReader& keys, Plan& plan) {
 
 Expected<void> prepare_group(SharedParts& parts, std::int32_t ranks) {
   const auto& settings = data_as<GroupSettings>(parts.plan.settings);
-  auto groups = GroupSchedule::make(settings.grouping, ranks, settings.group_size, parts.plan.seed);
+  // Fewer ranks than were planned with form smaller groups.
+  const bool fewer = parts.horizon.members_have_changed();
+  const std::int32_t size = fewer ? std::min(settings.group_size, ranks) : settings.group_size;
+  auto groups = GroupSchedule::make(settings.grouping, ranks, size, parts.plan.seed);
   if (!groups) return groups.error();
-  if (auto fits = check_quorum(settings.activation, groups->group_size()); !fits) return fits;
+  const auto fits = check_quorum(settings.activation, groups->group_size());
+  if (!fits && !fewer) return fits;
   parts.prepared = std::make_shared<Groups>(std::move(*groups));
   return {};
 }

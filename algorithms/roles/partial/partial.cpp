@@ -213,20 +213,25 @@ std::int64_t Partial::close(Env& env) {
 
 void Partial::take_back(Env&, std::int64_t) {
   const bool contributed = reduce_.contributed();
-  from_residual_ = reduction_->take_back();
+  from_residual_ = reduction_->take_back() || from_residual_;
   if (contributed) own_.take_back(std::exchange(given_, at::Tensor()));
 }
 
 void Partial::count_as_done(Env& env) {
   own_.commit(env, stamp(), model_, {});
-  static_cast<void>(reduction_->take_back());
+  reduction_->count_as_given();
   if (std::exchange(waits_, false)) end_step(env);
 }
 
 void Partial::shared_fields(Archive& a) {
   TrainingRole::shared_fields(a);
   a.nested("rounds", [this](Archive& inner) { rounds_.kept_fields(inner, parts_->before); });
-  if (a.loads() && a.ok()) model_.step = rounds_.consumed(rank_);
+  // Rounds have other numbers among the new members where H changes with the epoch.
+  Step regular = exchanges().begin_of(rounds_.regular_rounds_done());
+  a.count("regular_steps", regular);
+  if (!a.loads() || !a.ok()) return;
+  model_.step = rounds_.consumed(rank_);
+  rounds_.extend(exchanges().index_of(regular));
 }
 
 void Partial::own_fields(Archive& a) {
@@ -283,6 +288,8 @@ void Partial::fields(Archive& a) {
   early_.fields(a);
   if (a.loads() && a.ok()) start_round();
   a.part("reduce", reduce_, model_.epoch);
+  a.vector("given", given_, d);
+  if (a.has("from_residual")) a.flag("from_residual", from_residual_);
   a.require(!packs_differences() || phase_ != Phase::computing || a.has("start", true), "start",
             "is missing");
 }

@@ -38,7 +38,9 @@ void read_partial(KeyReader& keys, Plan& plan) {
   plan.settings = std::move(partial);
 }
 
+// Once ranks are lost, a quorum of more ranks than there are is one of all.
 Expected<void> prepare_partial(SharedParts& parts, std::int32_t ranks) {
+  if (parts.horizon.members_have_changed()) return {};
   return check_quorum(data_as<PartialSettings>(parts.plan.settings).activation, ranks);
 }
 

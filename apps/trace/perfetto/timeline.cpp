@@ -1,10 +1,13 @@
 #include "apps/trace/perfetto/timeline.hpp"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "actors/run/control/live_settings.hpp"
 
 namespace grapevine {
 namespace {
@@ -16,7 +19,7 @@ class TimelineIds {
 
   // From 1: 0 is the idle process. The last one stands for a process that has left no trace.
   std::int32_t pid(std::int32_t process) const { return (process < 0 ? processes_ : process) + 1; }
-  std::int64_t pauses(std::int32_t process) const { return processes_ + 2 + process; }
+  std::int64_t process(std::int32_t process) const { return processes_ + 2 + process; }
   std::int64_t of_rank(Rank rank, int which) const {
     return 2 * std::int64_t{processes_} + 2 + std::int64_t{rank} * kTracksOfRank + which;
   }
@@ -55,7 +58,7 @@ Timeline::Timeline(const MergedTrace& trace, TraceSurvey& survey, TimelineSink& 
   describe_processes(trace);
   ranks_.reserve(static_cast<std::size_t>(trace.ranks()));
   for (Rank rank = 0; rank < trace.ranks(); ++rank) add_rank(trace, rank);
-  add_pauses(trace);
+  add_process_events(trace);
 }
 
 void Timeline::describe_processes(const MergedTrace& trace) {
@@ -63,6 +66,7 @@ void Timeline::describe_processes(const MergedTrace& trace) {
   for (Rank rank = 0; rank < trace.ranks(); ++rank)
     ranks_of[trace.process_of(rank)].push_back(rank);
   for (const ProcessPause& pause : trace.pauses()) ranks_of[pause.process];
+  if (!trace.changes().empty()) ranks_of[0];
   for (const auto& [process, ranks] : ranks_of)
     sink_.describe(
         TimelineProcess{TimelineIds(trace).pid(process), process_name(trace, process, ranks)});
@@ -88,20 +92,39 @@ void Timeline::add_rank(const MergedTrace& trace, Rank rank) {
                     std::move(staleness), std::move(bytes_sent), std::move(in_flight)});
 }
 
-void Timeline::add_pauses(const MergedTrace& trace) {
+// What happened to whole processes: pauses, and in process 0 changes of the settings.
+void Timeline::add_process_events(const MergedTrace& trace) {
+  struct ProcessEvent {
+    std::int32_t process;
+    std::int64_t begin_ns, end_ns;
+    std::string name;
+    bool is_change;
+  };
+  std::vector<ProcessEvent> events;
+  for (const ProcessPause& of : trace.pauses())
+    events.push_back({of.process, of.pause.begin_ns, of.pause.end_ns, "stood still", false});
+  for (const SettingsChange& change : trace.changes())
+    events.push_back({0, change.time_ns, 0, settings_text(change.settings), true});
+  std::stable_sort(events.begin(), events.end(),
+                   [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
   const TimelineIds ids(trace);
   std::map<std::int32_t, TimelineTrack> tracks;
-  for (const ProcessPause& of_process : trace.pauses()) {
+  for (const ProcessEvent& of_process : events) {
     const std::int32_t process = of_process.process;
-    const TimelineTrackName name{ids.pauses(process), ids.pid(process),
+    const TimelineTrackName name{ids.process(process), ids.pid(process),
                                  TimelineTrackName::Kind::thread, "process"};
     TimelineTrack& track = tracks.try_emplace(process, sink_, name).first->second;
-    TimelineEvent pause;
-    pause.time_ns = of_process.pause.begin_ns;
-    pause.category = TimelineCategory::run;
-    pause.name = "stood still";
-    track.begin(pause);
-    track.end(of_process.pause.end_ns);
+    TimelineEvent event;
+    event.time_ns = of_process.begin_ns;
+    event.category = TimelineCategory::run;
+    event.name = of_process.name;
+    event.recurs = !of_process.is_change;
+    if (of_process.is_change) {
+      track.instant(event);
+      continue;
+    }
+    track.begin(event);
+    track.end(of_process.end_ns);
   }
 }
 

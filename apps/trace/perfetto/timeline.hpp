@@ -32,7 +32,7 @@ class Timeline {
   };
   void describe_processes(const MergedTrace& trace);
   void add_rank(const MergedTrace& trace, Rank rank);
-  void add_pauses(const MergedTrace& trace);
+  void add_process_events(const MergedTrace& trace);
   void count(const TraceRecord& record, FlowRole flow);
   RankTimeline& of(Rank rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 

@@ -20,7 +20,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::int64_t kMostBars = 40;
-constexpr std::size_t kMostEdges = 200, kMostRanks = 512, kMostCulprits = 100;
+constexpr std::size_t kMostEdges = 200, kMostRanks = 512, kMostCulprits = 100, kMostChanges = 50;
 constexpr std::size_t kMostChainBytes = std::size_t{64} << 10;
 constexpr std::size_t kLeastBins = 40;   // of the heat map, if the run is long enough
 constexpr std::int64_t kMostSide = 256;  // of the matrix
@@ -301,6 +301,7 @@ ordered_json report_data(const ReportInputs& inputs) {
   data["records"] = collector.records();
   data["messages"] = entry_of(inputs.figures, "messages");
   data["applied"] = entry_of(inputs.figures, "applied");
+  data["changes"] = first_of(entry_of(inputs.figures, "changes"), kMostChanges);
   data["curves"] = curves_of(inputs.run);
   data["staleness"] = stale;
   data["heat"] = heat_of(collector);

@@ -58,6 +58,10 @@ std::string saved_job_file(const std::string& resume) {
   std::error_code none;
   const fs::path path = fs::canonical(resume, none);
   if (none) return "";
+  // Of the state itself first: settings may have changed since.
+  const std::string checkpoint = checkpoint_at(path.string());
+  const std::string of_state = checkpoint + "/" + kJobFileName;
+  if (!checkpoint.empty() && is_job_file(of_state)) return of_state;
   const fs::path candidates[] = {path, path.parent_path(), path.parent_path().parent_path()};
   for (const fs::path& folder : candidates) {
     const bool holds_it = folder == path || fs::is_directory(folder / "checkpoint", none);

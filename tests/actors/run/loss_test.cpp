@@ -114,16 +114,22 @@ class Player {
               });
     return received;
   }
-  // All of a type, until the first of another.
+  // All of a type, until the first of another, which is returned.
   template <class Each, class Last, class Take>
-  void take_until(Take take) {
+  Last take_until(Take take) {
+    Last last{};
     for (bool over = false; !over;)
-      self_->receive([&](const Each& message) { take(message); }, [&](const Last&) { over = true; },
+      self_->receive([&](const Each& message) { take(message); },
+                     [&](const Last& message) {
+                       last = message;
+                       over = true;
+                     },
                      caf::after(kDeadline) >>
                          [&] {
                            ADD_FAILURE() << "nothing came";
                            over = true;
                          });
+    return last;
   }
   // Whether there is such a message among those that have come; all are thrown away.
   template <class Message>
@@ -165,6 +171,7 @@ class LossTest : public testing::Test {
     for (const auto& agent : agents_) crew.agents.push_back(agent->as<ProcessAgentActor>());
     crew.writer = peers_.as<CheckpointWriterActor>();
     if (tracer_) crew.tracer = tracer_->as<TracerActor>();
+    if (evaluator_) crew.evaluator = evaluator_->as<EvaluatorActor>();
     if (averager_) crew.averager = averager_->as<ModelAveragerActor>();
     peers_.send(supervisor_, crew);
     for (std::int32_t rank = rank1 == nullptr ? 0 : 1; rank < config.ranks; ++rank)
@@ -227,6 +234,7 @@ class LossTest : public testing::Test {
   Player peers_{system_};
   std::vector<std::unique_ptr<Player>> agents_;  // of processes 1 and 2
   std::unique_ptr<Player> tracer_;               // null: no trace
+  std::unique_ptr<Player> evaluator_;            // null: no validation
   std::unique_ptr<Player> averager_;             // null: all models are in process 0
   std::shared_ptr<Ending> observer_ = std::make_shared<Ending>();
   SupervisorActor supervisor_;
@@ -539,6 +547,108 @@ TEST_F(LossTest, TheRanksOfALostProcessAreNotAnnouncedAgain) {
   end_of(2);
   EXPECT_EQ(observer_->result().lost, std::vector<Rank>{1});
   EXPECT_FALSE(peers_.has<PeerLost>());
+}
+
+// Its model of an epoch would be awaited for ever.
+TEST_F(LossTest, TheEvaluatorHearsOfARankThatIsLostAtTheEnd) {
+  evaluator_ = std::make_unique<Player>(system_);
+  begin([](SupervisorConfig& config) {
+    config.changes_members = config.tolerates_worker_loss = true;
+    config.total_epochs = 2;
+  });
+  for (const Rank rank : {0, 2}) peers_.send(supervisor_, RankFinished{rank});
+  kill(1);
+  EXPECT_EQ(evaluator_->await<MembersChanged>().members, (std::vector<Rank>{0, 2}));
+  peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+  end_of(2);
+  observer_->result();
+}
+
+// Process 1 of a run whose members change is lost, and the others agree on the view after it.
+class ChangedViewTest : public LossTest {
+ protected:
+  void lose_process_1() {
+    begin([](SupervisorConfig& config) {
+      config.changes_members = config.tolerates_worker_loss = true;
+    });
+    peers_.send(supervisor_, StepReport{});
+    kill(1);
+    agree_on({0, 2});
+  }
+  void agree_on(const std::vector<Rank>& ranks) {
+    HoldForView hold;
+    while (hold.members != ranks) hold = peers_.await<HoldForView>();
+    const auto answer = [&](const AskTraffic& ask) {
+      for (const Rank rank : ranks)
+        peers_.send(supervisor_, Traffic{ask.view, ask.round, rank, 0, 0});
+    };
+    // Those of the view before have come to all ranks.
+    while (peers_.take_until<AskTraffic, CloseView>(answer).view != hold.view) {
+    }
+    for (const Rank rank : ranks) {
+      ViewClosed closed;
+      closed.view = hold.view;
+      closed.rank = rank;
+      closed.w = 1;
+      peers_.send(supervisor_, closed);
+    }
+    InstallView installed;
+    while (installed.view != hold.view) installed = peers_.await<InstallView>();
+    EXPECT_EQ(installed.members, ranks);
+  }
+  Place ask_place() {
+    Place place;
+    caf::scoped_actor self{system_};
+    self->request(supervisor_, kDeadline, AskPlace{1, -1})
+        .receive([&](const Place& answer) { place = answer; },
+                 [](const caf::error&) { FAIL() << "nothing came"; });
+    return place;
+  }
+  void end_run() {
+    peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+    end_of(2);
+    observer_->result();
+  }
+};
+
+// A process that is dropped may live on for a moment, and its ranks answer.
+TEST_F(ChangedViewTest, TheStateOfALostRankIsOfNoCheckpoint) {
+  lose_process_1();
+  peers_.send(supervisor_, CheckpointRequested{});
+  const auto take = peers_.await<TakeSnapshot>();
+  for (const Rank rank : {1, 0}) peers_.send(supervisor_, StateStored{take.id, rank, 1, 10, 11});
+  peers_.send(supervisor_, StateStored{take.id, 2, 1, 10, 11});
+  const auto write = peers_.await<WriteCheckpoint>();
+  ASSERT_EQ(write.ranks.size(), 2U);
+  EXPECT_EQ(write.ranks[0].rank, 0);
+  EXPECT_EQ(write.ranks[1].rank, 2);
+  EXPECT_EQ(write.lost, std::vector<Rank>{1});
+  end_run();
+}
+
+TEST_F(ChangedViewTest, APlaceThatWasGrantedIsGrantedAgain) {
+  lose_process_1();
+  EXPECT_TRUE(ask_place().granted);
+  EXPECT_TRUE(ask_place().granted) << "the first answer came too late";
+  end_run();
+}
+
+// Its transport's report may reach a rank before the news that it joins, and count for nothing.
+TEST_F(ChangedViewTest, TheEndOfARankThatJoinsIsToldToAll) {
+  lose_process_1();
+  ASSERT_TRUE(ask_place().granted);
+  agents_[0] = std::make_unique<Player>(system_);
+  ProcessReturned returned;
+  returned.process = 1;
+  returned.agent = agent(1).as<ProcessAgentActor>();
+  returned.peers = {peers_.as<PeerActor>()};
+  peers_.send(supervisor_, returned);
+  while (peers_.await<HoldForView>().members.size() < 3) {
+  }
+  kill(1);
+  EXPECT_EQ(peers_.await<PeerLost>().peer, 1);
+  agree_on({0, 2});
+  end_run();
 }
 
 TEST_F(LossTest, ATraceThatCannotBeWrittenIsNoFailure) {

@@ -861,11 +861,12 @@ TEST(RealRun, CloseSaysWhatDoesNotEnd) {
   const RunResult result = observer->wait();
   ASSERT_FALSE(result.error) << result.error->message;
   ASSERT_TRUE(runtime.shut_down(std::chrono::seconds(120)));
-  const auto closed = runtime.close(std::chrono::milliseconds(200));
+  const Duration generous = std::chrono::seconds(120);
+  const auto closed = runtime.close({generous, std::chrono::milliseconds(200)});
   gate.set_value();
   ASSERT_FALSE(closed);
   EXPECT_EQ(closed.error().message, "the transport has not ended after 0.2 s");
-  EXPECT_TRUE(runtime.close(std::chrono::seconds(120)));
+  EXPECT_TRUE(runtime.close({generous, generous}));
 }
 
 // The same actors on real threads end with the same bits as in virtual time.

@@ -113,6 +113,89 @@ TEST(ChangedMembers, GossipKeepsAllMassButThatOfTheDead) {
     }
 }
 
+// Equal models without a learning rate: whatever is lost, given again or counted, they stay as they
+// are. (Their numbers have no rounding errors.)
+TEST(ChangedMembers, AModelThatWasGivenCountsOnce) {
+  std::int64_t caught_up = 0;
+  for (const std::string steps : {"2", "3"})
+    for (const std::string overlap : {"false", "true"})
+      for (const std::string compress : {"fp16", "bf16"})
+        for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+          SCOPED_TRACE("local_steps=" + steps + " overlap=" + overlap + " compress=" + compress +
+                       " seed=" + std::to_string(seed));
+          const std::int32_t n = 4;
+          WorldConfig config = make_config({{"exchange", "aggregate"},
+                                            {"pack", "model"},
+                                            {"local_steps", steps},
+                                            {"overlap", overlap},
+                                            {"compress", compress}},
+                                           n, seed);
+          config.lr = 0;
+          RoleWorld world(config, pull);
+          const at::Tensor x = at::arange(1, kDimension + 1, at::kFloat);
+          for (Rank r = 0; r < n; ++r) world.set_x(r, x);
+          world.start();
+          world.run_until(static_cast<std::int64_t>(world.rng()() % 400));
+          world.kill(world.members()[world.rng()() % n], OnTheWire::lost);
+          world.run_until(1'000'000);  // as far as it goes without the dead one
+          world.change_members();
+          world.run();
+          caught_up += world.caught_up();
+          for (const Rank r : world.members()) {
+            ASSERT_LT(distance(world.z(r), x), 1e-3) << "rank " << r;
+          }
+        }
+  EXPECT_GT(caught_up, 10) << "no rank was behind: nothing was tested";
+}
+
+// Where fast ranks take over from slow ones a loss costs no more than the share of the lost rank.
+TEST(ChangedMembers, PairsTakeTheStepsThatAreLeft) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed=" + std::to_string(seed));
+    const std::int32_t n = 4;
+    WorldConfig config =
+        make_config({{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}}, n, seed);
+    config.horizon = {100, 25};
+    for (Rank r = 1; r < n; ++r) config.slowness[r] = 0.9;  // rank 0 is far ahead
+    RoleWorld world(config, pull);
+    scatter(world, n, kDimension);
+    world.start();
+    world.run_until(300);
+    world.kill(3);
+    double given = 0;
+    for (Rank r = 0; r < n; ++r) given += static_cast<double>(world.given(r));
+    world.change_members();
+    world.run();
+    double all = static_cast<double>(world.given(3));
+    for (const Rank r : world.members()) all += static_cast<double>(world.given(r));
+    const double left = 100 - given / n;  // of each rank, in the mean
+    EXPECT_GE(all - given, left * (n - 1) - 2 * n);
+    EXPECT_LE(all - given, left * (n - 1) + 10 * n);
+  }
+}
+
+// A schedule of peers goes on, and does not begin again.
+TEST(ChangedMembers, PeersFollowTheEpochsOfTheRun) {
+  const std::int32_t n = 6;
+  WorldConfig config = make_config({{"exchange", "gossip"}, {"peers", "0:1,1:2"}}, n, 1);
+  RoleWorld world(config, pull);
+  scatter(world, n, kDimension);
+  world.start();
+  while (world.model(0).epoch < 2) ASSERT_TRUE(world.step());
+  world.kill(5);
+  world.change_members();
+  std::map<std::pair<Rank, std::int64_t>, int> sent;  // by rank and round
+  world.watch([&sent](const Envelope& envelope, bool delivered) {
+    const auto* share = std::get_if<Share>(&envelope.payload);
+    // The last rounds leave out those that have ended.
+    if (share != nullptr && !delivered && share->round < 6) ++sent[{envelope.from, share->round}];
+  });
+  world.run();
+  ASSERT_GT(sent.size(), 10U);
+  for (const auto& [place, shares] : sent)
+    EXPECT_EQ(shares, 2) << "rank " << place.first << ", round " << place.second;
+}
+
 // Symmetric weights: an edge counts at both its ends or at none.
 TEST(ChangedMembers, SymmetricGossipKeepsAllWeightsAndTheMeanOfTheModels) {
   int tested = 0;

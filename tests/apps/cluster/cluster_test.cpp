@@ -123,7 +123,7 @@ TEST_P(Cluster, StartsByHandUnderEveryLauncher) {
     Process head = start(launcher, 0, 2, port, arguments);
     const auto of_head = head.wait(), of_last = last.wait();
     ASSERT_EQ(of_head.exit_code, 0) << of_head.describe();
-    EXPECT_EQ(of_last.exit_code, 0) << of_last.describe();
+    EXPECT_EQ(of_last.exit_code, 0) << of_last.describe() << "\nprocess 0: " << of_head.describe();
     EXPECT_EQ(summary_of(out)["workers"], 4);
   }
 }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/record/checkpoint.hpp"
 #include "tests/apps/control/control_run.hpp"
 
 namespace grapevine {
@@ -76,6 +77,38 @@ TEST(ControlWiring, OneAlgorithmAfterTheOther) {
   }
 }
 
+// Each checkpoint has the job that it is of: a run that dies after a change, before the next one,
+// continues as it was then.
+TEST(ControlWiring, ACheckpointFromBeforeAChangeIsContinued) {
+  ControlledJob job("ar", 2, {"--lr", "0.02"});
+  ASSERT_TRUE(job.has_begun()) << job.describe();
+  ASSERT_EQ(job.control({"checkpoint"}).exit_code, 0);
+  const auto state = job.out() / "checkpoint" / "latest" / "job.toml";
+  ASSERT_TRUE(job.status_when([&](const nlohmann::json&) { return std::filesystem::exists(state); })
+                  .is_object());
+  ProcessResult set = job.control({"set", "algorithm=sgp", "lr=0.01"});
+  for (int i = 0; i < 20 && set.err.find("ask again") != std::string::npos; ++i)
+    set = job.control({"set", "algorithm=sgp", "lr=0.01"});
+  ASSERT_EQ(set.exit_code, 0) << set.describe();
+  wait_for_view(job, 3);
+  for (const std::size_t process : {0, 1}) job.process(process).signal(SIGKILL);
+  for (const std::size_t process : {0, 1}) job.process(process).wait();
+  EXPECT_THAT(read_file(job.out() / "job.toml"), HasSubstr("\nalgorithm = 'sgp'\n"));
+  EXPECT_THAT(read_file(state), HasSubstr("\nalgorithm = 'ar'\n"));
+
+  const auto saved = read_checkpoint(job.out().string());
+  ASSERT_TRUE(saved.ok()) << saved.error().message;
+  const std::vector<std::string> again = {"train", "--resume", job.out().string(), "--steps",
+                                          std::to_string(saved->steps().front() + 10)};
+  const std::uint16_t port = cluster_test::free_port();
+  Process other = cluster_test::start("torch", 1, 2, port, again);
+  const ProcessResult head = cluster_test::start("torch", 0, 2, port, again).wait();
+  ASSERT_EQ(head.exit_code, 0) << head.describe();
+  EXPECT_EQ(other.wait().exit_code, 0);
+  EXPECT_EQ(summary_of(job.out())["algorithm"], "ar");
+  EXPECT_THAT(read_file(job.out() / "job.toml"), HasSubstr("\nlr = 0.02\n"));
+}
+
 std::string write_schedule(const std::filesystem::path& folder, const std::string& text) {
   const auto path = folder / "changes.toml";
   std::ofstream(path) << text;
@@ -107,6 +140,27 @@ TEST(Schedule, ChangesAtItsEpochs) {
   EXPECT_EQ(summary["views"], 6);
   expect_nothing_lost(summary["contributions"], 8);
   EXPECT_EQ(summary["contributions"]["pending"], 0);
+
+  const auto timeline = (folder.path() / "timeline.json").string();
+  const auto page = (folder.path() / "page.html").string();
+  const auto traced =
+      run_process({"trace", out.string(), "--json", "--perfetto", timeline, "--html", page});
+  ASSERT_EQ(traced.exit_code, 0) << traced.describe();
+  const auto figures = nlohmann::json::parse(ProcessResult::last_line(traced.out));
+  const std::vector<nlohmann::json> expected = {{{"algorithm", "gtopk"}, {"wiring.density", "0.2"}},
+                                                {{"lr", "0.01"}},
+                                                {{"algorithm", "sgp"}}};
+  ASSERT_EQ(figures["changes"].size(), expected.size());
+  double before = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(figures["changes"][i]["settings"], expected[i]);
+    EXPECT_GT(figures["changes"][i]["time_s"], before);
+    before = figures["changes"][i]["time_s"];
+  }
+  EXPECT_LT(before, figures["seconds"].get<double>());
+  EXPECT_THAT(read_file(timeline), HasSubstr("algorithm = gtopk, wiring.density = 0.2"));
+  EXPECT_THAT(read_file(page), HasSubstr("\"wiring.density\":\"0.2\""));
+  EXPECT_THAT(run_process({"trace", out.string()}).out, HasSubstr("s  algorithm = sgp\n"));
 }
 
 // What has changed is not changed again.

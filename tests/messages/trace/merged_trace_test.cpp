@@ -400,6 +400,10 @@ TEST(MergedTrace, AResumedPartReplacesWhatItUndoes) {
     second.add(EventKind::step_done, 100 * step, step);
     if (step == 12) add_mark(second, EventKind::cut, 1250, 1, 22);  // of this run
   }
+  append_change(first.clocks, {500, {{"lr", "1"}}});
+  append_change(first.clocks, {500, {{"lr", "1"}}});   // as in each file of the process
+  append_change(first.clocks, {1500, {{"lr", "2"}}});  // after the cut that the second resumes from
+  append_change(second.clocks, {200, {{"lr", "3"}}});
   third.header.part = 2;
   third.header.zero_monotonic_ns = third.header.zero_realtime_ns = 20000;
   add_mark(third, EventKind::resumed, 0, 1, 22);
@@ -418,6 +422,8 @@ TEST(MergedTrace, AResumedPartReplacesWhatItUndoes) {
     std::vector<Step> each_once(20);
     for (Step step = 0; step < 20; ++step) each_once[static_cast<std::size_t>(step)] = step;
     EXPECT_EQ(steps, each_once) << "frames of " << frame;
+    const std::vector<SettingsChange> changes{{500, {{"lr", "1"}}}, {10200, {{"lr", "3"}}}};
+    EXPECT_EQ(trace->changes(), changes);
   }
 }
 

@@ -96,6 +96,10 @@ TEST(TraceFormat, OtherFramesSurviveARoundTrip) {
     append_left_out(left_out, static_cast<std::uint64_t>(value));
     EXPECT_EQ(*decode_left_out(body_of(left_out, FrameType::left_out)),
               static_cast<std::uint64_t>(value));
+    const SettingsChange change{value, {{"algorithm", "gtopk"}, {"wiring.density", "0.1"}}};
+    std::string settings;
+    append_change(settings, change);
+    EXPECT_EQ(*decode_change(body_of(settings, FrameType::settings)), change);
     append_end(end);
     EXPECT_EQ(body_of(end, FrameType::end), "");
   }

@@ -144,6 +144,9 @@
       fact('Wiring', Object.entries(facts.wiring).map(([key, value]) => `${key}=${text(value)}`).join(', '));
     if (Array.isArray(facts.lost_ranks) && facts.lost_ranks.length > 0)
       fact('Lost ranks', facts.lost_ranks.join(', '));
+    for (const change of data.changes)
+      fact(`From ${seconds(change.time_s)} on`,
+        Object.entries(change.settings).map(([name, value]) => `${name} = ${text(value)}`).join(', '));
     const version = facts.versions && text(facts.versions.grapevine);
     $('made').textContent = `Made by grapevine trace --html from ${plural(data.records, 'record')}` +
       (version ? ` of Grapevine ${version}.` : '.');
