@@ -410,5 +410,27 @@ TEST_F(SupervisorBeforeTheRun, AStopIsTakenOnceAndNothingElseIs) {
   kill(supervisor);
 }
 
+class TwoRanksWithASchedule : public SupervisorTest {
+ protected:
+  TwoRanksWithASchedule()
+      : SupervisorTest(2, std::chrono::seconds(60), [](SupervisorConfig& config, BeginRun&) {
+          config.schedule = {{1, {{"lr", "0.1"}}}, {2.5, {{"lr", "0.2"}}}};
+        }) {}
+};
+
+TEST_F(TwoRanksWithASchedule, APlannedChangeThatComesTooLateIsNamed) {
+  self_->send(supervisor_, RankFinished{0});
+  finish_epoch(9, 0);
+  finish_epoch(1, 1);
+  settle();
+  EXPECT_EQ(observer_->warnings(), "") << "the other rank may be lost, and its place taken";
+  self_->send(supervisor_, RankFinished{1});
+  settle();
+  const std::string why =
+      " is left out: a rank took its last step before all ranks had that epoch behind them\n";
+  EXPECT_EQ(observer_->warnings(),
+            "--schedule: lr = 0.1 of epoch 1" + why + "--schedule: lr = 0.2 of epoch 2.5" + why);
+}
+
 }  // namespace supervisor_test
 }  // namespace grapevine
