@@ -17,7 +17,7 @@
 namespace grapevine {
 namespace {
 
-constexpr std::size_t kLongestErrorText = 4096;
+constexpr std::size_t kLongestWrittenText = 4096;
 
 template <class Archive>
 caf::error bytes_of(Archive& archive, void* data, std::uint64_t size) {
@@ -181,7 +181,7 @@ caf::error inspect(caf::deserializer& source, Error& error) {
     if (auto failed = source(code, error.message)) return failed;
     const bool known = code >= 0 && code <= static_cast<std::int32_t>(Errc::stopped);
     error.code = known ? static_cast<Errc>(code) : Errc::failed;
-    if (error.message.size() > kLongestErrorText) error.message.resize(kLongestErrorText);
+    if (error.message.size() > kLongestWrittenText) error.message.resize(kLongestWrittenText);
     for (char& c : error.message)
       if (static_cast<unsigned char>(c) < ' ') c = ' ';
     return {};

@@ -254,7 +254,7 @@ void NodePoolState::begin_job(const SubmitJob& submit, const std::vector<NodeSha
     job_->shares.push_back({members_[share.node].node, share.first, share.count});
   job_->processes.resize(static_cast<std::size_t>(shares.back().first + shares.back().count));
   output_.emplace(config_.output_window, config_.output_backlog,
-                  [this](JobLine line) { send_output(std::move(line)); });
+                  [this](const JobLine& line) { send_output(line); });
   self_->monitor(job_->submitter);
 }
 
@@ -296,10 +296,12 @@ void NodePoolState::say(std::int32_t process, bool to_err, std::string line) {
   output_->add({process, to_err, std::move(line)});
 }
 
-void NodePoolState::send_output(JobLine line) {
-  JobOutput output{Seal{}, line.process, line.to_err, std::move(line.text)};
-  if (auto sealed = sessions_->sealed(self_->system(), job_->session, std::move(output)))
-    self_->send(job_->submitter, *std::move(sealed));
+void NodePoolState::send_output(const JobLine& line) {
+  split_line(line.text, [&](std::string part, bool continues) {
+    JobOutput output{Seal{}, line.process, line.to_err, std::move(part), continues};
+    if (auto sealed = sessions_->sealed(self_->system(), job_->session, std::move(output)))
+      self_->send(job_->submitter, *std::move(sealed));
+  });
 }
 
 // The session of an ended job is dropped: a late message is not a forgery.
@@ -343,10 +345,26 @@ void NodePoolState::on_output(RankOutput& output) {
   if (!trusts(output)) return;
   PoolJob::Process* const process = process_of(output.job, output.process);
   if (process == nullptr) return;
-  if (!output.to_err) return say(output.process, false, std::move(output.line));
-  if (output.process == 0) job_->look_for_control(output.line);
-  process->held.add(std::move(output.line),
-                    [&](std::string line) { say(output.process, true, std::move(line)); });
+  LineJoiner& parts = output.to_err ? process->err : process->out;
+  if (auto line = parts.add(std::move(output.line), output.continues))
+    on_line(*process, output.process, output.to_err, *std::move(line));
+}
+
+void NodePoolState::on_line(PoolJob::Process& process, std::int32_t number, bool to_err,
+                            std::string line) {
+  if (!to_err) return say(number, false, std::move(line));
+  if (number == 0) job_->look_for_control(line);
+  process.held.add(std::move(line), [&](std::string held) { say(number, true, std::move(held)); });
+}
+
+// A node died amid a line.
+void NodePoolState::end_lines() {
+  for (std::size_t i = 0; i < job_->processes.size(); ++i) {
+    PoolJob::Process& process = job_->processes[i];
+    for (const bool to_err : {false, true})
+      if (auto line = (to_err ? process.err : process.out).take_rest())
+        on_line(process, static_cast<std::int32_t>(i), to_err, *std::move(line));
+  }
 }
 
 void NodePoolState::on_exited(const RankExited& exited) {
@@ -434,6 +452,7 @@ void NodePoolState::on_signal(const SignalJob& signal) {
 
 void NodePoolState::finish_where_all_ended() {
   if (!job_->all_ended()) return;
+  end_lines();
   job_->conclude(
       [this](std::int32_t process, std::string error) { say(process, true, std::move(error)); });
   tell_end();

@@ -7,7 +7,7 @@
 
 #include "actors/cluster/node_layout.hpp"
 #include "actors/cluster/node_protocol.hpp"
-#include "actors/cluster/output_window.hpp"
+#include "actors/cluster/output/output_window.hpp"
 #include "actors/cluster/pool_job.hpp"
 #include "actors/cluster/pool_sessions.hpp"
 #include "messages/time.hpp"
@@ -96,7 +96,9 @@ class NodePoolState {
   bool has_own_node() const;
   void tell_end();
   void say(std::int32_t process, bool to_err, std::string line);
-  void send_output(JobLine line);
+  void on_line(PoolJob::Process& process, std::int32_t number, bool to_err, std::string line);
+  void end_lines();
+  void send_output(const JobLine& line);
   void finish_where_all_ended();
   void remove(std::size_t member, const std::string& what);
   void close_where_idle();

@@ -20,8 +20,6 @@ namespace grapevine {
 // Of these messages, each of which takes at most kMostControlBytes as a whole.
 // All arguments of a job together, as bytes_of() counts them.
 inline constexpr std::size_t kMostArgumentBytes = std::size_t{48} << 10;
-// A line of output; longer ones are split.
-inline constexpr std::size_t kLongestOutputLine = std::size_t{32} << 10;
 // The text of an error; longer ones are cut.
 inline constexpr std::size_t kLongestErrorText = std::size_t{40} << 10;
 // A name, an address or a version.
@@ -80,6 +78,7 @@ struct JobOutput {
   std::int32_t process = 0;  // negative: the pool itself
   bool to_err = false;
   std::string line;
+  bool continues = false;  // the next JobOutput is the rest of the line, or a part of that
 };
 struct JobEnded {
   Seal seal;
@@ -118,7 +117,8 @@ struct RankOutput {
   std::int64_t job = 0;
   std::int32_t process = 0;
   bool to_err = false;
-  std::string line;  // without its newline
+  std::string line;        // without its newline
+  bool continues = false;  // the process's next RankOutput continues the line
 };
 struct RankExited {
   Seal seal;
@@ -199,7 +199,8 @@ typename Inspector::result_type inspect(Inspector& f, PoolClosed& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, JobOutput& m) {
-  return f(caf::meta::type_name("grapevine::JobOutput"), m.seal, m.process, m.to_err, m.line);
+  return f(caf::meta::type_name("grapevine::JobOutput"), m.seal, m.process, m.to_err, m.line,
+           m.continues);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, JobEnded& m) {
@@ -229,7 +230,7 @@ typename Inspector::result_type inspect(Inspector& f, Left&) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankOutput& m) {
   return f(caf::meta::type_name("grapevine::RankOutput"), m.seal, m.job, m.process, m.to_err,
-           m.line);
+           m.line, m.continues);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankExited& m) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/cluster/node_protocol.hpp"
+#include "actors/cluster/output/line_parts.hpp"
 #include "actors/cluster/process_supervision.hpp"
 #include "messages/expected.hpp"
 #include "net/addresses.hpp"
@@ -15,6 +16,7 @@ namespace grapevine {
 struct PoolJob {
   struct Process {
     HeldError held;
+    LineJoiner out, err;  // of lines that come in parts
     bool ended = false;
   };
   struct Share {

@@ -188,6 +188,7 @@ void SupervisorState::drain_if_finished() {
   if (is_changing()) return;  // ranks of the view to come say so again
   if (!progress_.all_finished(members_) || stage_ != Stage::running) return;
   stage_ = Stage::draining;
+  report_missed_schedule();
   collect();
 }
 

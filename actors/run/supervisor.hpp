@@ -200,6 +200,7 @@ class SupervisorState {
   void begin_asking(const LiveSettings& changed);
   void begin_numbers(const LiveSettings& changed);
   void follow_schedule();
+  void report_missed_schedule();
   void end_change();
   void answer_wiring(ControlReply reply);
   void refuse_wiring(const std::string& why);

@@ -8,7 +8,7 @@
 #include <memory>
 #include <thread>
 
-#include "actors/cluster/line_backlog.hpp"
+#include "actors/cluster/output/line_backlog.hpp"
 #include "apps/console/command.hpp"
 #include "apps/console/signal_pipe.hpp"
 

@@ -11,7 +11,7 @@
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
-#include "actors/cluster/line_backlog.hpp"
+#include "actors/cluster/output/line_backlog.hpp"
 
 namespace grapevine {
 namespace {

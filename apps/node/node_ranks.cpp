@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/cluster/output/line_parts.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/launch/launch_plan.hpp"
 #include "apps/node/node_link.hpp"
@@ -39,11 +40,9 @@ NodeRanks::NodeRanks(NodeRanksConfig config)
 
 // A message is not longer than others of the control plane.
 void NodeRanks::write(std::int32_t process, bool to_err, const std::string& line) const {
-  std::size_t begin = 0;
-  do {
-    config_.on_output({Seal{}, job_, process, to_err, line.substr(begin, kLongestOutputLine)});
-    begin += kLongestOutputLine;
-  } while (begin < line.size());
+  split_line(line, [&](std::string part, bool continues) {
+    config_.on_output({Seal{}, job_, process, to_err, std::move(part), continues});
+  });
 }
 
 Expected<std::string> NodeRanks::head_host(const StartRanks& start) const {

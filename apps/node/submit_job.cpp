@@ -17,6 +17,7 @@
 #include "actors/cluster/dial.hpp"
 #include "actors/cluster/node_agent.hpp"
 #include "actors/cluster/node_layout.hpp"
+#include "actors/cluster/output/line_parts.hpp"
 #include "apps/console/event_queue.hpp"
 #include "apps/console/line_writer.hpp"
 #include "apps/console/signal_pipe.hpp"
@@ -76,13 +77,16 @@ class Submitter {
   }
 
  private:
-  // `from`: messages of the pool are verified only on the actor's thread.
+  // `from`: messages of the pool are verified only on the actor's thread. The parts of a line
+  // follow each other.
   SubmitterActor::behavior_type listener(const std::shared_ptr<SealReader>& from) {
     return {
-        [this, from](JobOutput& output) {
+        [this, from, parts = LineJoiner()](JobOutput& output) mutable {
           if (!from->opens(*system_, output)) return;
+          auto text = parts.add(std::move(output.line), output.continues);
+          if (!text) return;
           const bool to_err = output.to_err || output.process != 0;
-          queue_.post([this, line = JobLine{output.process, to_err, std::move(output.line)}] {
+          queue_.post([this, line = JobLine{output.process, to_err, *std::move(text)}] {
             writer_.add(line);
           });
         },

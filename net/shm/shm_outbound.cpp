@@ -58,7 +58,7 @@ Expected<void> Outbound::push(std::variant<EncodedMessage, Departure> what) {
   std::visit([&](auto& value) { item.what = std::move(value); }, what);
   const std::uint64_t bytes = item.bytes;
   queue_.push_back(std::move(item));
-  queued_bytes_ += bytes;
+  queued_bytes_.add(bytes);
   return pump();
 }
 
@@ -76,7 +76,7 @@ Expected<void> Outbound::pump() {
     const Expected<bool> sent = send_front();
     if (!sent) return sent.error();
     if (!*sent) return {};
-    queued_bytes_ -= queue_.front().bytes;
+    queued_bytes_.remove(queue_.front().bytes);
     queue_.pop_front();
   }
   return {};

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "net/queued_bytes.hpp"
 #include "net/rank_router.hpp"
 #include "net/shm/shm_arena.hpp"
 #include "net/shm/shm_lender.hpp"
@@ -37,7 +38,7 @@ class Outbound {
 
   bool waits() const { return !queue_.empty(); }
   // Of the messages that wait here.
-  std::uint64_t queued_bytes() const { return queued_bytes_; }
+  QueuedBytes& queued_bytes() { return queued_bytes_; }
   bool said_goodbye() const { return ending_ && queue_.empty(); }
   // Changes while the receiver reads.
   std::uint64_t progress() const { return ring_.read(); }
@@ -81,7 +82,7 @@ class Outbound {
   const std::shared_ptr<Arena> arena_;
   const std::uint64_t copied_bytes_;
   std::deque<Item> queue_;
-  std::uint64_t queued_bytes_ = 0;
+  QueuedBytes queued_bytes_;
   std::set<std::uint32_t> passed_;  // segments that the receiver has
   std::deque<Unread> unread_;       // copies in the arena, oldest first
   std::uint64_t unread_bytes_ = 0;

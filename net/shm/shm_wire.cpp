@@ -158,14 +158,6 @@ void ShmWire::post() {
   }
 }
 
-std::uint64_t ShmWire::queued_bytes() const {
-  std::uint64_t bytes = 0;
-  const std::lock_guard<std::mutex> lock(post_mutex_);
-  for (const LinkPtr& link : open_links_)
-    if (link != nullptr) bytes += link->outbound->queued_bytes();
-  return bytes;
-}
-
 void ShmWire::post_all() {
   const std::lock_guard<std::mutex> lock(post_mutex_);
   if (posting_router_ == nullptr) return;
@@ -367,6 +359,7 @@ void ShmWire::open(LinkParts parts, std::int32_t process, const std::function<bo
   link->lender = std::make_shared<Lender>(parts.own.outbox, std::move(parts.watch));
   link->outbound = std::make_unique<Outbound>(parts.own.outbox, socket, link->lender, arena_,
                                               options_.copied_bytes);
+  link->outbound->queued_bytes().count_in(queued_bytes_);
   link->inbound = std::make_unique<Inbound>(std::move(parts.inbox), socket,
                                             std::move(parts.own.lease), limits_);
   link->alive_at = link->flushed_at = Clock::now();
@@ -398,6 +391,7 @@ void ShmWire::end(const LinkPtr& ended, const std::string& why) {
     const std::lock_guard<std::mutex> lock(post_mutex_);
     LinkPtr& open = open_links_[static_cast<std::size_t>(link->process)];
     if (open == link) open = nullptr;
+    link->outbound->queued_bytes().count_in(nullptr);
   }
   // The other process may live and read on: what it has is kept for it.
   link->lender->orphan();

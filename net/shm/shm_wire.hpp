@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "messages/text/log_limit.hpp"
+#include "net/queued_bytes.hpp"
 #include "net/rank_router.hpp"
 #include "net/shm/shm.hpp"
 #include "net/shm/shm_inbound.hpp"
@@ -39,7 +40,7 @@ class ShmWire {
   // Sends what the router has, on this thread or on one that does so already. Any thread.
   void post();
   // Of the messages that wait for room in the queues of the links. Any thread.
-  std::uint64_t queued_bytes() const;
+  std::uint64_t queued_bytes() const { return *queued_bytes_; }
   void expect(std::int32_t process);
   void drop(std::int32_t process);
 
@@ -131,10 +132,11 @@ class ShmWire {
 
   // Changed by the transport's thread under post_mutex_; read by it, and by senders under the
   // mutex.
-  mutable std::mutex post_mutex_;
+  std::mutex post_mutex_;
   std::vector<LinkPtr> open_links_;  // by process; null: not open
   std::shared_ptr<RankRouter> posting_router_;
   std::atomic<std::uint64_t> post_requests_{0};
+  const std::shared_ptr<QueuedTotal> queued_bytes_ = std::make_shared<QueuedTotal>(0);
 
   std::mutex tasks_mutex_;
   std::vector<Task> tasks_;  // guarded by tasks_mutex_

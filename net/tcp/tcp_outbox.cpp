@@ -74,7 +74,7 @@ void Outbox::add(OutFrame frame) {
   if (state_ == State::closed) return;
   if (queue_.empty()) progress_ = Clock::now();
   queue_.splice(queue_.end(), added);
-  queued_ += size;
+  queued_.add(size);
 }
 
 void Outbox::pump() { pump(kBytesOfSender, kBurstPause, false); }
@@ -104,7 +104,10 @@ void Outbox::pump(std::size_t most, Clock::duration pause, bool resumes) {
     const bool broken = !moved.error.empty();
     if (broken || moved.blocked || (total >= most && !queue_.empty())) {
       state_ = broken ? State::closed : State::waiting;
-      if (broken) done.splice(done.end(), queue_);
+      if (broken) {
+        done.splice(done.end(), queue_);
+        queued_.clear();
+      }
       lock.unlock();
       return broken ? loop_.on_broken(moved.error) : loop_.pump_when_writable();
     }
@@ -117,7 +120,7 @@ void Outbox::resume() { pump(kAll, {}, true); }
 void Outbox::sent(std::size_t bytes, std::list<OutFrame>& done) {
   if (bytes > 0) progress_ = written_ = Clock::now();
   offset_ += bytes;
-  queued_ -= bytes;
+  queued_.remove(bytes);
   while (!queue_.empty() && offset_ >= size_of(queue_.front())) {
     offset_ -= size_of(queue_.front());
     done.splice(done.end(), queue_, queue_.begin());
@@ -134,6 +137,7 @@ void Outbox::close() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (state_ != State::writing) dropped.swap(queue_);  // else the writing thread drops them
   state_ = State::closed;
+  queued_.clear();
 }
 
 bool Outbox::is_sent() const {
@@ -141,9 +145,9 @@ bool Outbox::is_sent() const {
   return queue_.empty() && (state_ == State::idle || state_ == State::closed);
 }
 
-std::uint64_t Outbox::queued_bytes() const {
+void Outbox::count_in(std::shared_ptr<QueuedTotal> total) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return state_ == State::closed ? 0 : queued_;
+  queued_.count_in(std::move(total));
 }
 
 Clock::time_point Outbox::progress() const {

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "net/queued_bytes.hpp"
 #include "net/rank_router.hpp"
 #include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tcp_frames.hpp"
@@ -53,8 +54,9 @@ class Outbox {
   // The frames are discarded, also those to come.
   void close();
   bool is_sent() const;
-  // Of the frames that wait, without what the system has taken; 0 once it is broken or closed.
-  std::uint64_t queued_bytes() const;
+  // The bytes of the frames that wait, without what the system has taken, count there from now on;
+  // none once it is broken or closed. Null: nowhere.
+  void count_in(std::shared_ptr<QueuedTotal> total);
   // When bytes last went out, or the first one was added, or this was asked for.
   Clock::time_point progress() const;
   void restart_progress();
@@ -74,7 +76,7 @@ class Outbox {
   State state_ = State::idle;
   std::list<OutFrame> queue_;  // its frames stay while the system copies their bytes
   std::size_t offset_ = 0;     // bytes of queue_.front() that are sent
-  std::uint64_t queued_ = 0;   // bytes of queue_ that are not sent
+  QueuedBytes queued_;         // of queue_, what is not sent
   Clock::time_point written_;
   Clock::time_point progress_ = Clock::now();
 };

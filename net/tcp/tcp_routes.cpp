@@ -11,10 +11,13 @@
 namespace grapevine::tcp {
 void Routes::set(std::int32_t process, std::shared_ptr<Outbox> outbox) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (outbox == nullptr)
-    outboxes_.erase(process);
-  else
-    outboxes_[process] = std::move(outbox);
+  if (const auto old = outboxes_.find(process); old != outboxes_.end()) {
+    old->second->count_in(nullptr);
+    outboxes_.erase(old);
+  }
+  if (outbox == nullptr) return;
+  outbox->count_in(queued_bytes_);
+  outboxes_[process] = std::move(outbox);
 }
 
 void Routes::send(RankRouter& router) {
@@ -34,13 +37,6 @@ void Routes::send(RankRouter& router) {
     }
   }
   for (const auto& outbox : changed) outbox->pump();
-}
-
-std::uint64_t Routes::queued_bytes() const {
-  std::uint64_t bytes = 0;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& entry : outboxes_) bytes += entry.second->queued_bytes();
-  return bytes;
 }
 
 }  // namespace grapevine::tcp

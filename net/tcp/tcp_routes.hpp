@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 
+#include "net/queued_bytes.hpp"
 #include "net/rank_router.hpp"
 #include "net/tcp/tcp_outbox.hpp"
 
@@ -18,11 +19,12 @@ class Routes {
   // Takes the router's outgoing messages to their outboxes, in order, and writes what the sockets
   // take at once, within a limit: the event loop writes the rest of a large payload.
   void send(RankRouter& router);
-  // Of all outboxes.
-  std::uint64_t queued_bytes() const;
+  // Of all outboxes. Takes no lock.
+  std::uint64_t queued_bytes() const { return *queued_bytes_; }
 
  private:
-  mutable std::mutex mutex_;  // while messages are taken, so that two threads keep their order
+  const std::shared_ptr<QueuedTotal> queued_bytes_ = std::make_shared<QueuedTotal>(0);
+  std::mutex mutex_;  // while messages are taken, so that two threads keep their order
   std::map<std::int32_t, std::shared_ptr<Outbox>> outboxes_;  // guarded by mutex_
 };
 

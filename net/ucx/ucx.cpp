@@ -32,6 +32,7 @@ Expected<std::unique_ptr<RemoteTransport>> make_ucx_transport(const UcxOptions&)
 
 #include "messages/check.hpp"
 #include "net/file_descriptor.hpp"
+#include "net/queued_bytes.hpp"
 #include "net/rank_router.hpp"
 #include "net/ucx/ucx_engine.hpp"
 
@@ -66,10 +67,7 @@ class UcxTransport final : public RemoteTransport {
   void detach(Rank rank) override;
   void send(Envelope envelope) override;
   TransportCounters counters(Rank rank) const override { return router().counters(rank); }
-  std::uint64_t queued_bytes() const override {
-    const std::lock_guard<std::mutex> lock(engine_mutex_);
-    return engine_ == nullptr ? 0 : engine_->queued_bytes();
-  }
+  std::uint64_t queued_bytes() const override { return *queued_bytes_; }
   bool is_up(std::int32_t process) const override { return router().is_up(process); }
   std::int32_t world_size() const override {
     return router_ == nullptr ? 0 : router_->placement().world_size();
@@ -101,7 +99,9 @@ class UcxTransport final : public RemoteTransport {
 
   // Held by the progress thread while it works, and by senders that find it asleep. Never waited
   // for in send().
-  mutable std::mutex engine_mutex_;
+  const std::shared_ptr<QueuedTotal> queued_bytes_ = std::make_shared<QueuedTotal>(0);
+
+  std::mutex engine_mutex_;
   std::unique_ptr<ucx::Engine> engine_;     // guarded by engine_mutex_
   std::condition_variable engine_changed_;  // connect() waits for it
   bool connecting_ = false;                 // guarded by engine_mutex_
@@ -124,7 +124,9 @@ UcxTransport::UcxTransport(std::unique_ptr<ucx::Engine> engine, const UcxOptions
       address_(engine->address()),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       events_(::epoll_create1(EPOLL_CLOEXEC)),
-      engine_(std::move(engine)) {}
+      engine_(std::move(engine)) {
+  engine_->queued_bytes().count_in(queued_bytes_);
+}
 
 Expected<void> UcxTransport::start() {
   for (const int fd : {wake_.get(), engine_->descriptor()}) {

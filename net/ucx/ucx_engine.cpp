@@ -312,7 +312,7 @@ void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
   s.text = std::move(text);
   s.bytes = s.header.size();
   for (const FrozenTensor& t : s.payload) s.bytes += t.nbytes();
-  queued_bytes_ += s.bytes;
+  queued_bytes_.add(s.bytes);
   s.buffers.add(s.text.data(), s.text.size());
   for (const FrozenTensor& t : s.payload)
     if (t.nbytes() > 0) s.buffers.add(const_cast<void*>(t.raw()), t.nbytes());  // NOLINT: UCX reads
@@ -337,7 +337,7 @@ void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
 
 void Engine::forget(Send& sent) {
   const auto self = sent.self;
-  queued_bytes_ -= std::exchange(sent.bytes, 0);
+  queued_bytes_.remove(std::exchange(sent.bytes, 0));
   if (spare_.size() == kMaxSpareSends) {
     sends_.erase(self);
     return;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "messages/codec.hpp"
+#include "net/queued_bytes.hpp"
 #include "net/rank_router.hpp"
 #include "net/receive_pool.hpp"
 #include "net/ucx/ucx.hpp"
@@ -74,7 +75,7 @@ class Engine {
     return !sends_.empty() || !broken_.empty() || !back_.empty() || !events_.empty();
   }
   // Of the messages that UCX has not finished to send.
-  std::uint64_t queued_bytes() const { return queued_bytes_; }
+  QueuedBytes& queued_bytes() { return queued_bytes_; }
   std::vector<Event> take_events();
 
   // The process is known to be dead. No event.
@@ -156,7 +157,7 @@ class Engine {
   std::vector<std::pair<std::int32_t, std::string>> back_;
   std::vector<Prefix> early_hellos_;  // arrived before connect()
   std::list<Send> sends_;             // in flight
-  std::uint64_t queued_bytes_ = 0;    // "
+  QueuedBytes queued_bytes_;          // "
   std::list<Send> spare_;             // completed sends: their memory, for later ones
   std::list<Receive> receives_;       // announced, or in progress
   std::size_t announced_ = 0;         // of those the former

@@ -14,6 +14,7 @@
 // hang can reach, and never for a fixed time.
 #pragma once
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -202,6 +203,35 @@ inline void expect_queue_is_counted(Transport& sender, Transport& receiver) {
   EXPECT_TRUE(hanging->wait_messages(kMessages));
   EXPECT_TRUE(eventually([&] { return sender.queued_bytes() == 0; })) << sender.queued_bytes();
   EXPECT_EQ(receiver.queued_bytes(), 0U);
+}
+
+// An actor reads the count in its handler: a thread that sends, and holds locks meanwhile, must not
+// hold it up. Here it frees the memory of a payload. No rank is attached yet.
+inline void expect_count_takes_no_lock(Transport& sender, Transport& receiver) {
+  const auto sending = std::make_shared<RecordingInbox>();
+  const auto receiving = std::make_shared<RecordingInbox>();
+  ASSERT_TRUE(sender.attach(0, sending).ok());
+  ASSERT_TRUE(receiver.attach(1, receiving).ok());
+  constexpr std::int64_t kFloats = 1 << 18;
+  std::vector<float> memory(kFloats, 1.0F);
+  std::promise<bool> answered;
+  std::thread reader;
+  const auto release = [&](void*) {
+    std::promise<void> read;
+    const std::future<void> done = read.get_future();
+    reader = std::thread([&sender, read = std::move(read)]() mutable {
+      sender.queued_bytes();
+      read.set_value();
+    });
+    answered.set_value(done.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
+  };
+  Envelope e = numbered(0, 1, 0);
+  std::get<Chunk>(e.payload).data =
+      FrozenTensor::freeze(at::from_blob(memory.data(), {kFloats}, release, at::kFloat));
+  sender.send(std::move(e));
+  EXPECT_TRUE(receiving->wait_messages(1));
+  EXPECT_TRUE(answered.get_future().get()) << "it waits for the thread that sends";
+  reader.join();
 }
 
 template <class World>

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/cluster/output/line_parts.hpp"
 #include "actors/run/step_times.hpp"
 #include "algorithms/roles/server/gem_figures.hpp"
 #include "tests/fuzz/control_messages.hpp"
@@ -171,11 +172,11 @@ StartRanks longest<StartRanks>() {
 }
 template <>
 RankOutput longest<RankOutput>() {
-  return {seal(), kLarge, 1, true, std::string(kLongestOutputLine, 'l')};
+  return {seal(), kLarge, 1, true, std::string(kLongestOutputLine, 'l'), true};
 }
 template <>
 JobOutput longest<JobOutput>() {
-  return {seal(), 1, true, std::string(kLongestOutputLine, 'l')};
+  return {seal(), 1, true, std::string(kLongestOutputLine, 'l'), true};
 }
 template <>
 RankExited longest<RankExited>() {

@@ -427,6 +427,33 @@ TEST_F(NodePoolTest, RunsAJobInAllSlotsToItsEnd) {
   EXPECT_FALSE(ask<JobAccepted>(job(3)).refused) << "the pool is free for another job";
 }
 
+// The nodes write at the same time; their parts arrive in any order.
+TEST_F(NodePoolTest, JoinsThePartsOfTheLinesOfItsNodes) {
+  const std::int64_t id = begin_job();
+  const std::string a(kLongestOutputLine, 'a'), b(kLongestOutputLine, 'b');
+  await_pool();
+  send_by_node(0, RankOutput{{}, id, 0, false, a, true});
+  send_by_node(0, RankOutput{{}, id, 0, true, "while it writes"});
+  await_pool();
+  send_by_node(2, RankOutput{{}, id, 2, false, b, true});
+  await_pool();
+  send_by_node(0, RankOutput{{}, id, 0, false, "end of a"});
+  await_pool();
+  send_by_node(2, RankOutput{{}, id, 2, false, "without an end", true});
+  for (std::int32_t process = 0; process < 4; ++process) exit(id, process, 0);
+  EXPECT_FALSE(await_end().failed);
+  std::vector<std::string> lines;
+  std::string line;
+  for (const JobOutput& output : heard_->read([this] { return heard_->output; })) {
+    EXPECT_LE(output.line.size(), kLongestOutputLine);
+    line += output.line;
+    if (!output.continues) lines.push_back(std::exchange(line, std::string()));
+  }
+  EXPECT_EQ(lines,
+            (std::vector<std::string>{"while it writes", a + "end of a", b + "without an end"}));
+  EXPECT_EQ(line, "");
+}
+
 TEST_F(NodePoolTest, SendsAwayWhoDoesNotBelongToIt) {
   Enlist unproven = enlistment(1);
   EXPECT_NE(ask_plainly<Enlisted>(unproven).error.message.find("does not prove"),

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <optional>
 
 #include "tests/actors/virtual_actors.hpp"
@@ -29,7 +30,9 @@ class Ending : public RunObserver {
 // A supervisor in virtual time; its ranks, the writer of checkpoints and the tracer are this test.
 class SupervisorTest : public VirtualActors {
  protected:
-  explicit SupervisorTest(std::int32_t ranks = 1, Duration patience = std::chrono::seconds(60)) {
+  using Change = std::function<void(SupervisorConfig&, BeginRun&)>;
+  explicit SupervisorTest(std::int32_t ranks = 1, Duration patience = std::chrono::seconds(60),
+                          const Change& change = nullptr) {
     SupervisorConfig config;
     config.ranks = ranks;
     config.observer = observer_;
@@ -37,11 +40,12 @@ class SupervisorTest : public VirtualActors {
     config.checkpoint_every_epochs = 1;
     config.total_epochs = 9;
     config.patience = patience;
-    supervisor_ = system_.spawn(grapevine::supervisor, config);
     BeginRun crew;
     crew.peers.assign(static_cast<std::size_t>(ranks), played<PeerActor>());
     crew.writer = played<CheckpointWriterActor>();
     crew.tracer = played<TracerActor>();
+    if (change) change(config, crew);
+    supervisor_ = system_.spawn(grapevine::supervisor, config);
     self_->send(supervisor_, crew);
     for (Rank rank = 0; rank < ranks; ++rank) expect<StartTraining>();
   }
@@ -110,6 +114,23 @@ class SupervisorTest : public VirtualActors {
     self_->send(supervisor_, TraceClosed{});
     const RunResult result = this->result();
     return result.error ? result.error->message : "no failure";
+  }
+
+  // What the operator of the run reads.
+  ControlReply ask(ControlRequest::Kind kind) {
+    ControlRequest request;
+    request.kind = kind;
+    auto answer = self_->request(supervisor_, caf::infinite, request);
+    settle();
+    ControlReply reply;
+    answer.receive([&](const ControlReply& read) { reply = read; },
+                   [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+    return reply;
+  }
+  void expect_answer(ControlRequest::Kind kind, bool refused, const std::string& text) {
+    const ControlReply reply = ask(kind);
+    EXPECT_EQ(reply.text, text);
+    EXPECT_EQ(reply.refused, refused) << text;
   }
 
   void give_snapshot(std::int64_t id, Rank rank = 0) {
@@ -295,6 +316,120 @@ TEST_F(SupervisorTest, SaysWhoseStateACheckpointWaitsFor) {
   const std::string failure = failure_after(58);
   for (const char* part : {"the state for a checkpoint is missing of rank 0; ", "; last steps"})
     EXPECT_NE(failure.find(part), std::string::npos) << failure;
+}
+
+// ---- what the operator asks for
+
+constexpr char kEnding[] = "the run is ending";
+constexpr char kStopping[] = "the run is stopping already";
+
+TEST_F(SupervisorTest, AStopIsAnsweredOnceAndThenNothingElseIsTaken) {
+  finish_epoch(0.5);
+  expect_answer(ControlRequest::Kind::stop, false, "the run writes a checkpoint and stops");
+  const std::int64_t id = expect<TakeSnapshot>().id;
+  expect_answer(ControlRequest::Kind::stop, false, kStopping);
+  for (const auto kind :
+       {ControlRequest::Kind::checkpoint, ControlRequest::Kind::drain, ControlRequest::Kind::set})
+    expect_answer(kind, true, kEnding);
+  give_snapshot(id);
+  self_->send(supervisor_, CheckpointWritten{id, "last", ""});
+  give_report();
+  settle();
+  expect_answer(ControlRequest::Kind::stop, false, kStopping);
+  self_->send(supervisor_, TraceClosed{});
+  EXPECT_TRUE(result().interrupted);
+}
+
+TEST_F(SupervisorTest, AStopAfterTheLastStepIsRefused) {
+  self_->send(supervisor_, RankFinished{0});
+  settle();
+  expect_answer(ControlRequest::Kind::stop, true, "the run has taken its last step and is ending");
+  expect_answer(ControlRequest::Kind::checkpoint, true, kEnding);
+  self_->send(supervisor_, RankFailed{{Errc::failed, "late"}});
+  settle();
+  expect_answer(ControlRequest::Kind::stop, true, "the run has taken its last step and is ending");
+  self_->send(supervisor_, TraceClosed{});
+  EXPECT_FALSE(result().interrupted);
+}
+
+class WithValidations : public SupervisorTest {
+ protected:
+  WithValidations()
+      : SupervisorTest(1, std::chrono::seconds(60), [this](SupervisorConfig&, BeginRun& crew) {
+          crew.evaluator = played<EvaluatorActor>();
+        }) {}
+};
+
+// A stop then ends the wait for validations.
+TEST_F(WithValidations, AStopAfterTheLastStepEndsThem) {
+  self_->send(supervisor_, RankFinished{0});
+  settle();
+  expect_answer(ControlRequest::Kind::stop, false,
+                "the run ends without the validations that are due");
+  expect_answer(ControlRequest::Kind::stop, true, "the run has taken its last step and is ending");
+}
+
+class WhileMembersChange : public SupervisorTest {
+ protected:
+  WhileMembersChange()
+      : SupervisorTest(1, std::chrono::seconds(60), [](SupervisorConfig& config, BeginRun&) {
+          config.changes_members = config.tolerates_worker_loss = true;
+          config.continuing.members = {7};  // others: the run begins with a change
+        }) {}
+};
+
+TEST_F(WhileMembersChange, AStopWaitsAndIsTakenOnce) {
+  expect<HoldForView>();
+  expect_answer(ControlRequest::Kind::stop, false, "the run writes a checkpoint and stops");
+  expect_answer(ControlRequest::Kind::stop, false, kStopping);
+  expect_no<TakeSnapshot>();
+}
+
+class SupervisorBeforeTheRun : public VirtualActors {};
+
+TEST_F(SupervisorBeforeTheRun, AStopIsTakenOnceAndNothingElseIs) {
+  SupervisorConfig config;
+  config.observer = std::make_shared<Ending>();
+  const auto supervisor = system_.spawn(grapevine::supervisor, config);
+  const auto expect_answer = [&](ControlRequest::Kind kind, bool refused, const std::string& text) {
+    ControlRequest request;
+    request.kind = kind;
+    auto answer = self_->request(supervisor, caf::infinite, request);
+    settle();
+    answer.receive(
+        [&](const ControlReply& reply) {
+          EXPECT_EQ(reply.text, text);
+          EXPECT_EQ(reply.refused, refused) << text;
+        },
+        [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+  };
+  expect_answer(ControlRequest::Kind::checkpoint, true,
+                "the run has not begun: not all processes have joined");
+  expect_answer(ControlRequest::Kind::stop, false, "the run stops before it begins");
+  expect_answer(ControlRequest::Kind::stop, false, kStopping);
+  kill(supervisor);
+}
+
+class TwoRanksWithASchedule : public SupervisorTest {
+ protected:
+  TwoRanksWithASchedule()
+      : SupervisorTest(2, std::chrono::seconds(60), [](SupervisorConfig& config, BeginRun&) {
+          config.schedule = {{1, {{"lr", "0.1"}}}, {2.5, {{"lr", "0.2"}}}};
+        }) {}
+};
+
+TEST_F(TwoRanksWithASchedule, APlannedChangeThatComesTooLateIsNamed) {
+  self_->send(supervisor_, RankFinished{0});
+  finish_epoch(9, 0);
+  finish_epoch(1, 1);
+  settle();
+  EXPECT_EQ(observer_->warnings(), "") << "the other rank may be lost, and its place taken";
+  self_->send(supervisor_, RankFinished{1});
+  settle();
+  const std::string why =
+      " is left out: a rank took its last step before all ranks had that epoch behind them\n";
+  EXPECT_EQ(observer_->warnings(),
+            "--schedule: lr = 0.1 of epoch 1" + why + "--schedule: lr = 0.2 of epoch 2.5" + why);
 }
 
 }  // namespace supervisor_test

@@ -247,6 +247,22 @@ TEST_F(Nodes, ASubmitterThatIsKilledStopsItsJob) {
 }
 
 // The largest amount of memory that it has had, in bytes; 0 where that is not known.
+// As the summary of many ranks, which --json prints.
+TEST_F(Nodes, ALongLineOfTheirJobArrivesAsOne) {
+  const fs::path program = folder_.path() / "program";
+  std::ofstream(program) << "#!/bin/sh\nhead -c 900000 /dev/zero | tr '\\0' x; echo end\n";
+  fs::permissions(program, fs::perms::owner_all);
+  first_ = std::make_unique<RunningNode>(
+      std::vector<std::string>{"--slots", "1"},
+      std::vector<std::string>{"GRAPEVINE_LAUNCH_PROGRAM=" + program.string()});
+  expect_state(1, 1, "idle");
+  const ProcessResult result = run_process(job("sgp", folder_.path() / "run"), options());
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(result.out == std::string(900'000, 'x') + "end\n")
+      << result.out.size() << " bytes in " << std::count(result.out.begin(), result.out.end(), '\n')
+      << " lines";
+}
+
 std::size_t peak_memory(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(file, line);)

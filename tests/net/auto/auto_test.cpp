@@ -117,6 +117,11 @@ TEST(Auto, CountsTheBytesThatWait) {
   expect_queue_is_counted(world.endpoint(0), world.endpoint(1));
 }
 
+TEST(Auto, CountsWithoutALock) {
+  AutoWorld world(2, 1, {{}});
+  expect_count_takes_no_lock(world.endpoint(0), world.endpoint(1));
+}
+
 TEST(Auto, AProcessMayReturnOverAnotherWire) {
   AutoWorld world(3, 1, {{Wire::shm}});
   std::vector<std::shared_ptr<RecordingInbox>> inboxes;

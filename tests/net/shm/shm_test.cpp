@@ -116,6 +116,11 @@ TEST(Shm, CountsTheBytesThatWait) {
   expect_queue_is_counted(world.endpoint(0), world.endpoint(1));
 }
 
+TEST(Shm, CountsWithoutALock) {
+  ShmWorld world(2, 1);
+  expect_count_takes_no_lock(world.endpoint(0), world.endpoint(1));
+}
+
 // The address differs, because both processes of the test map the memory: the bytes are the same.
 TEST(ShmMemory, ATensorOfTheArenaIsReadWhereItLies) {
   Pair pair;

@@ -52,6 +52,11 @@ TEST(Tcp, CountsTheBytesThatWait) {
   expect_queue_is_counted(world.endpoint(0), world.endpoint(1));
 }
 
+TEST(Tcp, CountsWithoutALock) {
+  TcpWorld world(2, 1);
+  expect_count_takes_no_lock(world.endpoint(0), world.endpoint(1));
+}
+
 TEST(Tcp, AttachTakesOnlyRanksThatLiveHereAndHaveNotLeft) {
   TcpWorld world(4, 2);
   attach(world.endpoint(0), 0);

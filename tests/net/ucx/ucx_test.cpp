@@ -149,6 +149,11 @@ TEST(Ucx, CountsTheBytesThatWait) {
   expect_queue_is_counted(world.endpoint(0), world.endpoint(1));
 }
 
+TEST(Ucx, CountsWithoutALock) {
+  UcxOtherHostWorld world(2);
+  expect_count_takes_no_lock(world.endpoint(0), world.endpoint(1));
+}
+
 #else
 
 TEST(Ucx, SaysWhatIsMissingWhereItIsNotBuiltIn) {

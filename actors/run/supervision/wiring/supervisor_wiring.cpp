@@ -4,6 +4,7 @@
 #include "actors/run/supervisor.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
+#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 namespace {
@@ -39,6 +40,18 @@ void SupervisorState::follow_schedule() {
   if (changes_wiring(next.changed)) return begin_asking(next.changed);
   ++scheduled_;
   begin_numbers(next.changed);
+}
+
+// A change takes place among ranks that all train: once one has taken its last step, it is too
+// late.
+void SupervisorState::report_missed_schedule() {
+  for (; scheduled_ < config_.schedule.size(); ++scheduled_) {
+    const ScheduledChange& missed = config_.schedule[scheduled_];
+    config_.observer->on_warning(fmt::format(
+        "--schedule: {} of epoch {} is left out: a rank took its last step before all ranks had "
+        "that epoch behind them",
+        settings_text(missed.changed), number_text(missed.epoch)));
+  }
 }
 
 void SupervisorState::begin_asking(const LiveSettings& changed) {

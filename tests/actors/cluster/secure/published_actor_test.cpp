@@ -21,6 +21,7 @@
 #include "messages/random.hpp"
 #include "net/file_descriptor.hpp"
 #include "net/tcp/tls/tls_certificates.hpp"
+#include "tests/net/tcp/tls/expired_context.hpp"
 
 namespace grapevine {
 namespace published_actor_test {
@@ -36,17 +37,12 @@ Echo::behavior_type echo() {
   return {[](std::string& text) { return std::move(text); }};
 }
 
-Expected<Context> issue(const tcp::Authority& authority, std::chrono::seconds term) {
+Context issued(const tcp::Authority& authority) {
   std::string name = (fs::temp_directory_path() / "published-XXXXXX").string();
   EXPECT_NE(::mkdtemp(name.data()), nullptr);
-  EXPECT_TRUE(authority.issue(name, term).ok());
-  auto loaded = tcp::TlsContext::load(name);
+  EXPECT_TRUE(authority.issue(name).ok());
+  const auto loaded = tcp::TlsContext::load(name);
   fs::remove_all(name);
-  return loaded;
-}
-
-Context issued(const tcp::Authority& authority) {
-  const auto loaded = issue(authority, tcp::kCertificateTerm);
   EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
   return loaded.ok() ? *loaded : nullptr;
 }
@@ -203,13 +199,7 @@ TEST_F(PublishedActor, AnotherAuthorityIsRefusedOnBothSides) {
 }
 
 TEST_F(PublishedActor, ACertificateThatExpiredSinceItWasReadIsRefused) {
-  // A slow machine may read it only after its end: a longer one then.
-  std::chrono::seconds term = 2s;
-  auto context = issue(authority_, term);
-  for (; !context && term < kDeadline; context = issue(authority_, term)) term *= 2;
-  ASSERT_TRUE(context.ok()) << context.error().message;
-  Side late(*context);
-  std::this_thread::sleep_for(term + 1s);
+  Side late(expired_context(authority_));
   const auto found = late.find(port_);
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code, Errc::protocol);

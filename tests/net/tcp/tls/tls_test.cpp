@@ -15,6 +15,7 @@
 #include "net/tcp/tls/tls_certificates.hpp"
 #include "net/tcp/tls/tls_context.hpp"
 #include "tests/net/tcp/tcp_world.hpp"
+#include "tests/net/tcp/tls/expired_context.hpp"
 
 namespace grapevine::conformance {
 namespace tls_test {
@@ -46,9 +47,9 @@ Context load(const std::string& folder) {
   return loaded.ok() ? *loaded : nullptr;
 }
 
-Context issued(const tcp::Authority& authority, std::chrono::seconds term = tcp::kCertificateTerm) {
+Context issued(const tcp::Authority& authority) {
   const Folder folder;
-  EXPECT_TRUE(authority.issue(folder.at("tls"), term).ok());
+  EXPECT_TRUE(authority.issue(folder.at("tls")).ok());
   return load(folder.at("tls"));
 }
 
@@ -151,9 +152,8 @@ TEST(TlsHostile, AnotherAuthorityIsRefused) {
 
 TEST(TlsHostile, AnExpiredCertificateIsRefused) {
   const tcp::Authority authority;
-  const Context brief = issued(authority, 2s);
+  const Context brief = expired_context(authority);
   const Context lasting = issued(authority);
-  std::this_thread::sleep_for(3s);
   auto listening = make(with(lasting));
   const tcp::Hello hello{1, Refusal::none, kJob, placement_digest(one_each(1, 2))};
   const auto refused = tcp::dial(listening->address(), hello, 0, tcp::Clock::now() + kPatience,

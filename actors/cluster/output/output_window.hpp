@@ -6,7 +6,7 @@
 #include <functional>
 #include <utility>
 
-#include "actors/cluster/line_backlog.hpp"
+#include "actors/cluster/output/line_backlog.hpp"
 
 namespace grapevine {
 
@@ -17,7 +17,7 @@ namespace grapevine {
 // Not thread-safe.
 class OutputWindow {
  public:
-  using Send = std::function<void(JobLine)>;
+  using Send = std::function<void(const JobLine&)>;
 
   OutputWindow(std::size_t window, std::size_t backlog, Send send)
       : window_(window), backlog_(backlog), send_(std::move(send)) {}

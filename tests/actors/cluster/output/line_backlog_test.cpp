@@ -1,4 +1,4 @@
-#include "actors/cluster/line_backlog.hpp"
+#include "actors/cluster/output/line_backlog.hpp"
 
 #include <gtest/gtest.h>
 

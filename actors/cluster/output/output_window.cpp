@@ -1,4 +1,4 @@
-#include "actors/cluster/output_window.hpp"
+#include "actors/cluster/output/output_window.hpp"
 
 #include <limits>
 #include <utility>
