@@ -78,15 +78,16 @@ class Role {
   // Ends what is open, as far as it can be ended: what has arrived enters the model. Returns how
   // many operations are complete here: of roles whose ranks agree on their results
   // (RoleType::replicates) the number of results in the model; of others any that their take_back()
-  // compares; or kFollows.
+  // compares; or kFollows. Counted so that it means the same under another horizon: in steps, not
+  // in exchanges whose ends move with the epoch.
   virtual std::int64_t close(Env&) {
     GRAPEVINE_CHECK(false, "the members of a role changed that does not allow it");
   }
   // The open operation is complete nowhere. What this rank gave to it is given again by the new
   // role, or its gradient computed again. `operations`: the most that close() returned on any rank.
   virtual void take_back(Env&, std::int64_t /*operations*/) {}
-  // The open operation is complete on another rank: what this rank gave to it counts. Its result
-  // comes with that rank's shared_fields() and model.
+  // The open operation is complete on another rank: what this rank gave to it counts, and is in no
+  // residual. Its result comes with that rank's shared_fields() and model, which have arrived.
   virtual void count_as_done(Env&) {}
   // In the place of these two where this rank joins anew, because its node has lost its head: what
   // it had given to that one is recorded as dropped.
