@@ -32,12 +32,6 @@ bool says_length(const CLI::App& app) {
   return app.get_option("--epochs")->count() > 0 || app.get_option("--steps")->count() > 0;
 }
 
-// CLI11 uses them only for options that the command line does not set.
-bool from_environment(const CLI::Option& option) {
-  const char* value = std::getenv(option.get_envname().c_str());
-  return value != nullptr && option.results() == std::vector<std::string>{value};
-}
-
 // The options of most runs come first; the others are for --help-all.
 void arrange(CLI::App& app) {
   show_in_help_all(app, "Data and loss", {"augment", "skip-damaged", "loss", "label-smoothing"});
