@@ -78,7 +78,7 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
   add_option(
       app, "metrics-port", options.metrics_port,
       "[HOST:]PORT for Prometheus, path /metrics; without HOST on this machine only, 0.0.0.0: on "
-      "all interfaces; PORT 0: a port that is free [off]");
+      "all interfaces, NAME@HOST: also under that name; PORT 0: a port that is free [off]");
   add_option(app, "control", options.control,
              "HOST:PORT for 'grapevine control' on other machines, with the job's secret "
              "GRAPEVINE_JOB_TOKEN; on this machine the run's folder is enough [off]");
