@@ -120,6 +120,11 @@ std::string environment_name(const std::string& option) {
   return name;
 }
 
+bool from_environment(const CLI::Option& option) {
+  const char* value = std::getenv(option.get_envname().c_str());
+  return value != nullptr && option.results() == std::vector<std::string>{value};
+}
+
 namespace verb_options {
 
 std::string whole_number_complaint(std::string& text, std::int64_t least, std::int64_t most) {

@@ -68,6 +68,9 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& va
       ->capture_default_str();
 }
 
+// Whether its value is that of its variable, which CLI11 uses where the command line has none.
+bool from_environment(const CLI::Option& option);
+
 inline CLI::Option* add_switch(CLI::App& app, const std::string& name, bool& value,
                                const std::string& help) {
   return app.add_flag("--" + name, value, help)->envname(environment_name(name));

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "apps/console/json_text.hpp"
+#include "apps/console/verb_options.hpp"
 #include "apps/control/control_proof.hpp"
 #include "apps/control/control_server.hpp"
 #include "apps/control/pool_control.hpp"
@@ -56,13 +57,17 @@ std::string variable(const std::function<const char*(const char*)>& lookup, cons
   return value == nullptr ? "" : value;
 }
 
-// Of HOST:PORT: the port and the secret of a job, which the nodes there may know.
+// Of HOST:PORT: the port and the secret of a job, which the nodes there may know. The secret that
+// is nearest to this call counts: the file of the command line, the token of a job, then what the
+// environment of many jobs has.
 Expected<PoolJobControl> find_job(const MetricsPlace& place,
                                   const std::function<const char*(const char*)>& lookup,
                                   const std::shared_ptr<const tcp::TlsContext>& tls,
-                                  const std::string& secret_file) {
+                                  const std::string& given_file) {
   const std::string token = variable(lookup, kJobTokenVariable);
-  if (!token.empty() && secret_file.empty()) return PoolJobControl{0, place.port, token};
+  if (!token.empty() && given_file.empty()) return PoolJobControl{0, place.port, token};
+  const std::string secret_file =
+      !given_file.empty() ? given_file : variable(lookup, environment_name("secret-file").c_str());
   const bool has_secret = !secret_file.empty() || !variable(lookup, kClusterSecretVariable).empty();
   const Error no_secret =
       bad_input("control " + tcp::join_address(place.host, static_cast<std::uint16_t>(place.port)) +

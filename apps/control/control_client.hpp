@@ -14,9 +14,10 @@ namespace grapevine {
 class ControlClient {
  public:
   // `target`: the folder of a run, HOST:PORT of its --control, or that of the first of the nodes
-  // that run it now. `lookup` reads the environment: GRAPEVINE_JOB_TOKEN is for a --control, the
-  // secret of the nodes (of `secret_file`, or GRAPEVINE_CLUSTER_SECRET) for nodes. `tls`: the
-  // folder of certificates for HOST:PORT; empty: without TLS. Errors: bad_input (it is none of
+  // that run it now. `lookup` reads the environment. Of the secrets the first counts:
+  // `secret_file` of the nodes, as the command line has it; GRAPEVINE_JOB_TOKEN of a --control;
+  // GRAPEVINE_SECRET_FILE, then GRAPEVINE_CLUSTER_SECRET of the nodes. `tls`: the folder of
+  // certificates for HOST:PORT; empty: without TLS. Errors: bad_input (it is none of
   // these; the run has ended; the nodes run no job; no secret is set; the certificates are not
   // valid); those of find_pool_job().
   static Expected<ControlClient> find(const std::string& target,

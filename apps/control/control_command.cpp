@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "apps/console/json_text.hpp"
 #include "apps/console/verb_options.hpp"
-#include "apps/control/control_client.hpp"
+#include "apps/control/control_target.hpp"
 #include "apps/control/status_view.hpp"
 #include "messages/text/names.hpp"
 
@@ -21,18 +20,10 @@ using nlohmann::ordered_json;
 class ControlCommand : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option(
-           "run", target_,
-           "the folder of a run, HOST:PORT of its --control, or HOST:PORT of the first of the "
-           "nodes that run it")
-        ->required();
+    target_.declare(app);
     app.add_option("action", action_, "status | stop | checkpoint | set KEY=VALUE… | drain RANK")
         ->required();
     app.add_option("arguments", arguments_, "of the action");
-    add_option(app, "tls", tls_,
-               "folder with certificates, for HOST:PORT of a run with --tls [off]");
-    add_option(app, "secret-file", secret_file_,
-               "file with the secret of the nodes at HOST:PORT [GRAPEVINE_CLUSTER_SECRET]");
     add_switch(app, "json", json_, "print the status, or the answer, as one JSON object");
   }
 
@@ -41,9 +32,7 @@ class ControlCommand : public Command {
   Expected<void> run(Console& console) override {
     auto arguments = read_arguments();
     if (!arguments) return arguments.error();
-    auto client = ControlClient::find(
-        target_, [](const char* name) { return const_cast<const char*>(std::getenv(name)); }, tls_,
-        secret_file_);
+    auto client = target_.find();
     if (!client) return client.error();
     if (action_ == "status") return print_status(*client, json_, console);
     const auto text = client->ask(action_, *arguments);
@@ -87,8 +76,8 @@ class ControlCommand : public Command {
     return ordered_json{{"settings", settings}};
   }
 
-  std::string target_, action_;
-  std::string tls_, secret_file_;
+  ControlTarget target_;
+  std::string action_;
   std::vector<std::string> arguments_;
   bool json_ = false;
 };

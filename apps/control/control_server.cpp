@@ -230,7 +230,7 @@ Expected<MetricsPlace> parse_control_place(const std::string& text, const std::s
       bad_input(option + " " + text + ": expected HOST:PORT, with a port from 1 to 65535");
   if (text.find(':') == std::string::npos) return wrong;
   auto place = parse_metrics_place(text);
-  if (!place) return wrong;
+  if (!place || !place->name.empty()) return wrong;
   return place;
 }
 

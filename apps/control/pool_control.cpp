@@ -25,9 +25,9 @@ Expected<ControlPlace> ask_pool(caf::actor_system& system, const NodePoolActor& 
   auto place = ask_actor<ControlPlace>(system, pool, kPoolPatience,
                                        session->to.sealed(system, AskControl{}), {});
   if (!place) return place.error();
-  if (place->refused) return place->error;
   if (!session->from.opens(system, *place))
     return Error{Errc::protocol, "its answer does not prove that it knows the secret"};
+  if (place->refused) return place->error;
   return place;
 }
 

@@ -55,16 +55,23 @@ void add(Counter& counter, double value) {
 
 constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr int kMaxPort = 65535;
+constexpr char kHostNameCharacters[] =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
 
 }  // namespace
 
-Expected<MetricsPlace> parse_metrics_place(const std::string& text) {
+Expected<MetricsPlace> parse_metrics_place(const std::string& whole) {
   const auto refused = [&] {
-    return bad_input("--metrics-port " + text +
-                     ": expected PORT or HOST:PORT, with a port from 1 to 65535, or 0 for one that "
-                     "is free");
+    return bad_input("--metrics-port " + whole +
+                     ": expected PORT, HOST:PORT or NAME@HOST:PORT, with a port from 1 to 65535, "
+                     "or 0 for one that is free");
   };
   MetricsPlace place;
+  const auto at = whole.find('@');
+  const std::string text = at == std::string::npos ? whole : whole.substr(at + 1);
+  if (at != std::string::npos) place.name = whole.substr(0, at);
+  const bool is_name = place.name.find_first_not_of(kHostNameCharacters) == std::string::npos;
+  if (at == 0 || !is_name || text.find('@') != std::string::npos) return refused();
   const auto colon = text.rfind(':');
   const std::string port = colon == std::string::npos ? text : text.substr(colon + 1);
   if (colon != std::string::npos) {
@@ -84,8 +91,8 @@ Expected<MetricsPlace> parse_metrics_place(const std::string& text) {
 
 struct MetricsEndpoint::Impl {
   // The port, or nothing where it cannot listen there; then errno gives the reason.
-  std::optional<int> bind(const std::string& host, int port) {
-    own_hosts.emplace(host);
+  std::optional<int> bind(const std::string& host, int port, const std::string& name) {
+    own_hosts.emplace(std::vector<std::string>{host, name});
     // Not SO_REUSEPORT, the library's choice: two runs would share a port.
     server.set_socket_options([](auto socket) {
       const int yes = 1;
@@ -117,7 +124,7 @@ struct MetricsEndpoint::Impl {
     response.status = kForbidden;
     response.set_content(
         "this server has another name: use its address, or give the name in --metrics-port "
-        "NAME:PORT\n",
+        "NAME@HOST:PORT\n",
         "text/plain");
     return httplib::Server::HandlerResponse::Handled;
   }
@@ -229,12 +236,12 @@ Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const Metrics
       .Set(static_cast<double>(labels.workers));
   impl->live.emplace(*impl->registry, labels.workers, std::max(labels.workers, labels.ranks));
   impl->status = labels.status;
-  const std::optional<int> bound = impl->bind(place.host, place.port);
+  const std::optional<int> bound = impl->bind(place.host, place.port, place.name);
   if (!bound)
     return bad_input("--metrics-port " + std::to_string(place.port) + ": cannot listen at " +
                      place.host + ": " + (errno != 0 ? std::strerror(errno) : "no such address") +
                      ": choose another port, or 0 for one that is free");
-  impl->place = {place.host, *bound};
+  impl->place = {place.host, *bound, place.name};
   impl->server.serve();
   return std::unique_ptr<MetricsEndpoint>(new MetricsEndpoint(std::move(impl)));
 }

@@ -22,8 +22,10 @@ struct RunLabels {
 struct MetricsPlace {
   std::string host = "127.0.0.1";  // an address or a name of this machine; 0.0.0.0: all of it
   int port = 0;                    // 0: one that is free
+  std::string name;                // by which others know that address; empty: none
 };
-// "PORT", "HOST:PORT" or "[IPV6]:PORT". Errors (bad_input) name --metrics-port.
+// "PORT", "HOST:PORT" or "[IPV6]:PORT", behind "NAME@" where there is a name. Errors (bad_input)
+// name --metrics-port.
 Expected<MetricsPlace> parse_metrics_place(const std::string& text);
 
 // Figures of pairs of ranks have a series for each pair up to this number of ranks, servers

@@ -52,11 +52,16 @@ std::vector<std::string> names_of_machine() {
 
 }  // namespace
 
+OwnHosts::OwnHosts(std::vector<std::string> given) : given_(std::move(given)) {
+  for (std::string& name : given_) name = host_in(name);
+}
+
 bool OwnHosts::include(const std::string& header) {
   if (header.empty()) return true;
   const std::string host = host_in(header);
   if (host.empty()) return false;
-  if (is_address(host) || host == "localhost" || host == host_in(given_)) return true;
+  if (is_address(host) || host == "localhost") return true;
+  if (std::find(given_.begin(), given_.end(), host) != given_.end()) return true;
   std::call_once(looked_up_, [this] { names_ = names_of_machine(); });
   return std::find(names_.begin(), names_.end(), host) != names_.end();
 }

@@ -2,7 +2,6 @@
 #pragma once
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace grapevine {
@@ -12,17 +11,17 @@ namespace grapevine {
 // site in their Host header. Thread-safe.
 class OwnHosts {
  public:
-  // `given`: a further name, by which the user wants the server to be reached.
-  explicit OwnHosts(std::string given) : given_(std::move(given)) {}
+  // `given`: further names, by which the user wants the server to be reached.
+  explicit OwnHosts(std::vector<std::string> given);
 
   // Whether a request with that Host header is for this server: for an address as a number,
-  // "localhost", a name of this machine or the given one, each with or without a port. True without
+  // "localhost", a name of this machine or a given one, each with or without a port. True without
   // a header: no browser sends that. The first unknown name may take the time of a look-up of this
   // machine's own name, in full.
   bool include(const std::string& header);
 
  private:
-  const std::string given_;
+  std::vector<std::string> given_;  // in small letters
   std::once_flag looked_up_;
   std::vector<std::string> names_;  // of this machine, once they are looked up
 };

@@ -69,10 +69,14 @@ Expected<void> make_certificates(const CertificateOptions& options, std::ostream
     const std::string folder = (made->path() / place.host).string();
     if (auto issued = authority.issue(folder, term, place.host); !issued) return issued;
   }
-  if (auto committed = made->commit(); !committed) return committed;
+  const auto at_once = made->commit();
+  if (!at_once) return at_once.error();
   for (const CertificateTarget& place : *places)
     out << "wrote " << place.folder << ": ca.pem, cert.pem and key.pem (private, mode 0600), for "
         << (place.host.empty() ? "all machines" : place.host) << '\n';
+  if (!*at_once)
+    out << "the file system exchanges no folders: " << options.folder
+        << " was missing for a moment, and processes that started then must start again\n";
   out << "valid for " << options.days << " days. ";
   if (options.hosts.empty())
     out << "Copy this folder to each machine, over a safe way such as scp -rp";

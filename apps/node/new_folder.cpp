@@ -1,6 +1,7 @@
 #include "apps/node/new_folder.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kNameBytes = 8;
+constexpr char kNameStart[] = ".grapevine-", kNameEnd[] = ".tmp";
+constexpr int kMostAttempts = 10;
 
 // Without a slash at its end, and as far as it exists without symbolic links.
 fs::path resolved(const fs::path& folder) {
@@ -28,6 +31,10 @@ fs::path resolved(const fs::path& folder) {
   fs::path found = fs::weakly_canonical(folder, error);
   if (error) found = folder.lexically_normal();
   return found.has_filename() ? found : found.parent_path();
+}
+
+fs::path beside(const fs::path& folder) {
+  return folder.has_parent_path() ? folder.parent_path() : fs::path(".");
 }
 
 bool is_within(const fs::path& path, const fs::path& folder) {
@@ -71,6 +78,15 @@ Expected<void> sync_all(const fs::path& folder) {
   return sync_directory(folder);
 }
 
+// The folder gets the owner and the mode of the other one.
+Expected<void> take_rights(const fs::path& from, const fs::path& folder) {
+  struct stat old {};
+  if (::stat(from.c_str(), &old) != 0 || ::chown(folder.c_str(), old.st_uid, old.st_gid) != 0 ||
+      ::chmod(folder.c_str(), old.st_mode & 07777U) != 0)
+    return file_error("replace", from, errno);
+  return {};
+}
+
 // Files that the other folder has alone are in both then, the same and not copies.
 Expected<void> link_others(const fs::path& from, const fs::path& to) {
   const auto entries = entries_of(from);
@@ -79,9 +95,10 @@ Expected<void> link_others(const fs::path& from, const fs::path& to) {
     const fs::path there = to / entry.path().filename();
     std::error_code failed;
     if (is_folder(entry.path())) {
-      if (!is_there(there)) fs::create_directory(there, entry.path(), failed);
+      if (!is_there(there)) fs::create_directory(there, failed);
       if (failed) return file_error("keep", entry.path(), failed.value());
       if (auto linked = link_others(entry.path(), there); !linked) return linked;
+      if (auto taken = take_rights(entry.path(), there); !taken) return taken;
     } else if (!is_there(there)) {
       entry.is_symlink(failed) ? fs::copy_symlink(entry.path(), there, failed)
                                : fs::create_hard_link(entry.path(), there, failed);
@@ -109,6 +126,42 @@ Expected<void> move_into(const fs::path& from, const fs::path& to, std::vector<f
   return sync_directory(to);
 }
 
+// A folder of a process that lives. Nothing where the file system locks no folders.
+FileDescriptor lock_of(const fs::path& folder) {
+  FileDescriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock.get() >= 0 && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) lock.reset();
+  return lock;
+}
+
+// What killed processes have left.
+void clear_abandoned(const fs::path& folder) {
+  const auto entries = entries_of(folder);
+  if (!entries) return;
+  for (const fs::directory_entry& entry : *entries) {
+    const std::string name = entry.path().filename().string();
+    const std::size_t length = sizeof kNameStart - 1 + 2 * kNameBytes + sizeof kNameEnd - 1;
+    const bool ours = name.size() == length && name.rfind(kNameStart, 0) == 0 &&
+                      name.compare(length - sizeof kNameEnd + 1, length, kNameEnd) == 0;
+    std::error_code ignored;
+    if (!ours || !is_folder(entry.path())) continue;
+    if (const FileDescriptor lock = lock_of(entry.path()); lock.get() >= 0)
+      fs::remove_all(entry.path(), ignored);
+  }
+}
+
+// Of the old folder, between two steps.
+fs::path old_name(fs::path target) { return target += ".grapevine-old"; }
+
+Expected<void> check_old(const fs::path& target) {
+  const fs::path old = old_name(target);
+  if (!is_there(old)) return {};
+  if (is_there(target))
+    return bad_input("'" + old.string() +
+                     "' exists, and is needed to replace the folder: remove or rename it");
+  return bad_input("'" + target.string() + "' was being replaced, which was interrupted: rename '" +
+                   old.string() + "' to it, then try again");
+}
+
 }  // namespace
 
 Expected<NewFolder> NewFolder::make(const fs::path& target, bool replaces) {
@@ -118,19 +171,31 @@ Expected<NewFolder> NewFolder::make(const fs::path& target, bool replaces) {
     return bad_input("'" + target.string() +
                      "' is the current folder, which cannot be replaced as a whole: change to "
                      "another folder first");
+  if (!replaces && !is_there(place))
+    if (auto checked = check_old(place); !checked) return checked.error();
   const bool exists = fs::is_directory(place, error);
-  const fs::path beside = place.has_parent_path() ? place.parent_path() : fs::path(".");
-  const fs::path where = exists && !replaces ? place : beside;
+  const fs::path where = exists && !replaces ? place : beside(place);
   fs::create_directories(where, error);
   if (error) return file_error("make", where, error.value());
-  // Beside the target, so that it can be renamed.
-  const fs::path path = where / (".grapevine-" + random_hex(kNameBytes) + ".tmp");
-  if (::mkdir(path.c_str(), 0777) != 0) return file_error("make", path, errno);
-  return NewFolder(path, place, replaces);
+  clear_abandoned(beside(place));
+  if (exists) clear_abandoned(place);
+  // Beside the target, so that it can be renamed. Another process may clear it before it is locked.
+  for (int attempt = 1;; ++attempt) {
+    const fs::path path = where / (kNameStart + random_hex(kNameBytes) + kNameEnd);
+    if (::mkdir(path.c_str(), 0777) != 0) return file_error("make", path, errno);
+    FileDescriptor lock = lock_of(path);
+    if (is_there(path) || attempt == kMostAttempts)
+      return NewFolder(path, std::move(lock), place, replaces);
+  }
+}
+
+int NewFolder::exchange(const fs::path& a, const fs::path& b) {
+  return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0 ? 0 : errno;
 }
 
 NewFolder::NewFolder(NewFolder&& other) noexcept
     : path_(std::exchange(other.path_, {})),
+      lock_(std::move(other.lock_)),
       target_(std::move(other.target_)),
       replaces_(other.replaces_) {}
 
@@ -139,37 +204,48 @@ NewFolder::~NewFolder() {
   if (!path_.empty()) fs::remove_all(path_, ignored);
 }
 
-Expected<void> NewFolder::commit() {
+Expected<bool> NewFolder::commit(const Exchange& exchange_folders) {
   if (replaces_)
-    if (auto linked = link_others(target_, path_); !linked) return linked;
-  if (auto synced = sync_all(path_); !synced) return synced;
-  if (replaces_) return exchange();
+    if (auto linked = link_others(target_, path_); !linked) return linked.error();
+  if (auto synced = sync_all(path_); !synced) return synced.error();
+  if (replaces_) return replace(exchange_folders);
   std::error_code error;
   if (!fs::exists(target_, error)) {
     if (::rename(path_.c_str(), target_.c_str()) != 0) return file_error("write", target_, errno);
-    return sync_directory(target_.parent_path().empty() ? "." : target_.parent_path());
+    if (auto synced = sync_directory(beside(target_)); !synced) return synced.error();
+    return true;
   }
   std::vector<fs::path> moved;
-  auto done = move_into(path_, target_, moved);
-  if (!done)
-    for (const fs::path& path : moved) fs::remove_all(path, error);
-  return done;
+  const auto done = move_into(path_, target_, moved);
+  if (done) return true;
+  for (const fs::path& path : moved) fs::remove_all(path, error);
+  return done.error();
 }
 
 // Afterwards `path_` is the old folder, which goes with this object.
-Expected<void> NewFolder::exchange() {
-  struct stat old {};
-  if (::stat(target_.c_str(), &old) != 0 || ::chmod(path_.c_str(), old.st_mode & 07777U) != 0 ||
-      ::chown(path_.c_str(), old.st_uid, old.st_gid) != 0)
-    return file_error("replace", target_, errno);
-  if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) != 0) {
-    if (errno == EINVAL || errno == ENOSYS)  // NFS, CIFS
-      return Error{Errc::io, "cannot replace '" + target_.string() +
-                                 "' as a whole: its file system exchanges no folders; name a "
-                                 "folder that does not exist, and rename it"};
-    return file_error("replace", target_, errno);
+Expected<bool> NewFolder::replace(const Exchange& exchange_folders) {
+  if (auto taken = take_rights(target_, path_); !taken) return taken.error();
+  const int error = exchange_folders(path_, target_);
+  const bool unknown = error == EINVAL || error == ENOSYS || error == ENOTSUP;  // NFS, CIFS
+  if (error != 0 && !unknown) return file_error("replace", target_, error);
+  if (unknown)
+    if (auto replaced = replace_in_two_steps(); !replaced) return replaced.error();
+  if (auto synced = sync_directory(beside(target_)); !synced) return synced.error();
+  return !unknown;
+}
+
+// Under a name that no other call clears, the old folder survives the death of this process.
+Expected<void> NewFolder::replace_in_two_steps() {
+  const fs::path old = old_name(target_);
+  if (auto checked = check_old(target_); !checked) return checked;
+  if (::rename(target_.c_str(), old.c_str()) != 0) return file_error("replace", target_, errno);
+  if (::rename(path_.c_str(), target_.c_str()) != 0) {
+    const int error = errno;
+    ::rename(old.c_str(), target_.c_str());
+    return file_error("replace", target_, error);
   }
-  return sync_directory(target_.parent_path().empty() ? "." : target_.parent_path());
+  path_ = old;
+  return {};
 }
 
 }  // namespace grapevine

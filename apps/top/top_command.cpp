@@ -2,15 +2,14 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <future>
 #include <string>
 #include <utility>
 
 #include "apps/console/signals.hpp"
 #include "apps/console/verb_options.hpp"
-#include "apps/control/control_client.hpp"
 #include "apps/control/control_command.hpp"
+#include "apps/control/control_target.hpp"
 #include "apps/top/top_screen.hpp"
 #include "messages/time.hpp"
 
@@ -23,17 +22,9 @@ using Answer = Expected<nlohmann::ordered_json>;
 class TopCommand : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option(
-           "run", target_,
-           "the folder of a run, HOST:PORT of its --control, or HOST:PORT of the first of the "
-           "nodes that run it")
-        ->required();
+    target_.declare(app);
     add_switch(app, "once", once_, "print one table instead of a full screen");
     add_option(app, "interval", interval_s_, "seconds between two questions");
-    add_option(app, "tls", tls_,
-               "folder with certificates, for HOST:PORT of a run with --tls [off]");
-    add_option(app, "secret-file", secret_file_,
-               "file with the secret of the nodes at HOST:PORT [GRAPEVINE_CLUSTER_SECRET]");
     add_switch(app, "json", json_, "print the status once, as one JSON object");
   }
 
@@ -43,9 +34,7 @@ class TopCommand : public Command {
     constexpr double kShortest = 0.1, kLongest = 3600;
     if (!(interval_s_ >= kShortest && interval_s_ <= kLongest))
       return bad_input("--interval: expected 0.1 to 3600 seconds");
-    auto client = ControlClient::find(
-        target_, [](const char* name) { return const_cast<const char*>(std::getenv(name)); }, tls_,
-        secret_file_);
+    auto client = target_.find();
     if (!client) return client.error();
     return once_ || json_ ? print_status(*client, json_, console) : watch(*client, console);
   }
@@ -99,8 +88,7 @@ class TopCommand : public Command {
     return {};
   }
 
-  std::string target_;
-  std::string tls_, secret_file_;
+  ControlTarget target_;
   bool once_ = false, json_ = false;
   double interval_s_ = 1;
 };

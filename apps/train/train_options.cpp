@@ -32,12 +32,6 @@ bool says_length(const CLI::App& app) {
   return app.get_option("--epochs")->count() > 0 || app.get_option("--steps")->count() > 0;
 }
 
-// CLI11 uses them only for options that the command line does not set.
-bool from_environment(const CLI::Option& option) {
-  const char* value = std::getenv(option.get_envname().c_str());
-  return value != nullptr && option.results() == std::vector<std::string>{value};
-}
-
 // The options of most runs come first; the others are for --help-all.
 void arrange(CLI::App& app) {
   show_in_help_all(app, "Data and loss", {"augment", "skip-damaged", "loss", "label-smoothing"});
@@ -84,7 +78,7 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
   add_option(
       app, "metrics-port", options.metrics_port,
       "[HOST:]PORT for Prometheus, path /metrics; without HOST on this machine only, 0.0.0.0: on "
-      "all interfaces; PORT 0: a port that is free [off]");
+      "all interfaces, NAME@HOST: also under that name; PORT 0: a port that is free [off]");
   add_option(app, "control", options.control,
              "HOST:PORT for 'grapevine control' on other machines, with the job's secret "
              "GRAPEVINE_JOB_TOKEN; on this machine the run's folder is enough [off]");

@@ -55,7 +55,7 @@ class ControlServerTest : public testing::Test {
     listen(nullptr);
   }
   void listen(std::shared_ptr<const tcp::TlsContext> tls) {
-    auto server = ControlServer::on_port({"127.0.0.1", 0}, kSecret, hub_, {}, std::move(tls));
+    auto server = ControlServer::on_port({"127.0.0.1", 0, ""}, kSecret, hub_, {}, std::move(tls));
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = *std::move(server);
   }

@@ -42,8 +42,8 @@ Names names_in(const std::string& text) {
 
 // An endpoint on which everything has happened once.
 std::string full_scrape() {
-  auto created =
-      MetricsEndpoint::create({"127.0.0.1", 0}, {"sgp", "lenet", "glyphs", "inproc", "1.2.3", 2});
+  auto created = MetricsEndpoint::create({"127.0.0.1", 0, ""},
+                                         {"sgp", "lenet", "glyphs", "inproc", "1.2.3", 2});
   EXPECT_TRUE(created.ok());
   const std::unique_ptr<MetricsEndpoint> endpoint = *std::move(created);
   StepReport report;

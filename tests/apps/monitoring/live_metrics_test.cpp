@@ -12,7 +12,7 @@ namespace live_metrics_test {
 
 std::unique_ptr<MetricsEndpoint> make_endpoint(std::int64_t workers, std::int64_t ranks) {
   auto endpoint = MetricsEndpoint::create(
-      {"127.0.0.1", 0}, {"sgp", "lenet", "glyphs", "inproc", "1.2.3", workers, ranks});
+      {"127.0.0.1", 0, ""}, {"sgp", "lenet", "glyphs", "inproc", "1.2.3", workers, ranks});
   EXPECT_TRUE(endpoint.ok()) << endpoint.error().message;
   return *std::move(endpoint);
 }

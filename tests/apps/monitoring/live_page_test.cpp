@@ -23,7 +23,7 @@ std::unique_ptr<MetricsEndpoint> make_endpoint(
     std::function<Expected<nlohmann::ordered_json>()> status) {
   RunLabels labels{"ar", "mlp", "glyphs", "tcp", "1.2.3", 4};
   labels.status = std::move(status);
-  auto endpoint = MetricsEndpoint::create({"127.0.0.1", 0}, labels);
+  auto endpoint = MetricsEndpoint::create({"127.0.0.1", 0, ""}, labels);
   EXPECT_TRUE(endpoint.ok()) << endpoint.error().message;
   return *std::move(endpoint);
 }

@@ -23,7 +23,7 @@ constexpr char kLoopback[] = "127.0.0.1";
 
 std::unique_ptr<MetricsEndpoint> make_endpoint() {
   auto endpoint =
-      MetricsEndpoint::create({kLoopback, 0}, {"sgp", "lenet", "glyphs", "inproc", "1.2.3", 4});
+      MetricsEndpoint::create({kLoopback, 0, ""}, {"sgp", "lenet", "glyphs", "inproc", "1.2.3", 4});
   EXPECT_TRUE(endpoint.ok()) << endpoint.error().message;
   return *std::move(endpoint);
 }
@@ -108,7 +108,7 @@ TEST(MetricsEndpoint, ALossThatIsNoNumberShows) {
 
 TEST(MetricsEndpoint, SaysWhyItCannotListen) {
   const auto first = make_endpoint();
-  const auto second = MetricsEndpoint::create({kLoopback, first->port()}, {});
+  const auto second = MetricsEndpoint::create({kLoopback, first->port(), ""}, {});
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, Errc::bad_input);
   const std::string& text = second.error().message;
@@ -116,7 +116,7 @@ TEST(MetricsEndpoint, SaysWhyItCannotListen) {
       << text;
   EXPECT_NE(text.find("in use"), std::string::npos) << text;
   EXPECT_EQ(text.find('\n'), std::string::npos) << text;
-  EXPECT_FALSE(MetricsEndpoint::create({"nowhere.invalid", 0}, {}).ok());
+  EXPECT_FALSE(MetricsEndpoint::create({"nowhere.invalid", 0, ""}, {}).ok());
 }
 
 TEST(MetricsEndpoint, PlacesArePortsOfThisMachineUnlessTheySayMore) {
@@ -127,7 +127,12 @@ TEST(MetricsEndpoint, PlacesArePortsOfThisMachineUnlessTheySayMore) {
   EXPECT_EQ(place("0.0.0.0:0").port, 0);
   EXPECT_EQ(place("[::1]:80").host, "::1");
   EXPECT_EQ(place("head.example:65535").host, "head.example");
-  for (const char* wrong : {"", ":", "65536", "-1", "a", "80x", "host:", ":80", "::1:80", "host:x"})
+  EXPECT_EQ(place("9400").name, "");
+  EXPECT_EQ(place("train.example@0.0.0.0:9400").name, "train.example");
+  EXPECT_EQ(place("train.example@0.0.0.0:9400").host, "0.0.0.0");
+  EXPECT_EQ(place("train.example@9400").host, kLoopback);
+  for (const char* wrong : {"", ":", "65536", "-1", "a", "80x", "host:", ":80", "::1:80", "host:x",
+                            "@0.0.0.0:80", "a@b@0.0.0.0:80", "a/b@0.0.0.0:80", "a:1@0.0.0.0:80"})
     EXPECT_FALSE(parse_metrics_place(wrong).ok()) << wrong;
 }
 
@@ -192,18 +197,23 @@ TEST(MetricsEndpoint, TakesNothingButQuestions) {
   EXPECT_NE(http_request(endpoint->port(), "HEAD", "/metrics").find(" 200 "), std::string::npos);
 }
 
+// Of the answer to a request with that header.
+std::string status_under(int port, const std::string& header) {
+  const int socket = connect_to(port);
+  const std::string request = "GET /metrics HTTP/1.1\r\n" + header + "Connection: close\r\n\r\n";
+  EXPECT_EQ(::send(socket, request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  std::string answer(13, ' ');
+  EXPECT_EQ(::recv(socket, answer.data(), answer.size(), MSG_WAITALL), 13);
+  ::close(socket);
+  return answer.substr(9, 3);
+}
+
 // A page of another site, whose name leads to this machine, reads nothing here.
 TEST(MetricsEndpoint, AnswersOnlyUnderItsOwnNames) {
   const auto endpoint = make_endpoint();
   const auto status_for = [&](const std::string& header) {
-    const int socket = connect_to(endpoint->port());
-    const std::string request = "GET /metrics HTTP/1.1\r\n" + header + "Connection: close\r\n\r\n";
-    EXPECT_EQ(::send(socket, request.data(), request.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(request.size()));
-    std::string answer(13, ' ');
-    EXPECT_EQ(::recv(socket, answer.data(), answer.size(), MSG_WAITALL), 13);
-    ::close(socket);
-    return answer.substr(9, 3);
+    return status_under(endpoint->port(), header);
   };
   for (const std::string& own :
        {std::string("127.0.0.1"), std::string("127.0.0.1:9400"), std::string("10.11.12.13:1"),
@@ -216,9 +226,20 @@ TEST(MetricsEndpoint, AnswersOnlyUnderItsOwnNames) {
     EXPECT_EQ(status_for(std::string("Host: ") + other + "\r\n"), "403") << other;
 }
 
+// An alias of this machine in DNS, or the name of a proxy in front of it.
+TEST(MetricsEndpoint, AnswersUnderTheNameInItsPlace) {
+  const auto endpoint =
+      MetricsEndpoint::create(*parse_metrics_place("train.example@127.0.0.1:0"), {});
+  ASSERT_TRUE(endpoint.ok()) << endpoint.error().message;
+  const int port = (*endpoint)->port();
+  EXPECT_EQ(status_under(port, "Host: Train.Example:9400\r\n"), "200");
+  EXPECT_EQ(status_under(port, "Host: evil.example:9400\r\n"), "403");
+}
+
 TEST(OwnHosts, AnyNameThatTheUserGives) {
-  OwnHosts hosts("Train.Example");
+  OwnHosts hosts({"Train.Example", "", "alias"});
   EXPECT_TRUE(hosts.include("train.example:9400"));
+  EXPECT_TRUE(hosts.include("ALIAS"));
   EXPECT_FALSE(hosts.include("train.example.com:9400"));
   EXPECT_FALSE(hosts.include(":9400"));
 }

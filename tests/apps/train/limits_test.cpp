@@ -22,7 +22,9 @@ ProcessResult run_limited(const std::string& limit, const std::vector<std::strin
   const std::vector<std::string> whole = with(shell, command);
   ProcessOptions options;
   options.program = whole.front();
-  options.timeout = std::chrono::seconds(40);
+  // All limits of the program itself are shorter: --timeout, and 100 s for its actors and the
+  // libraries to end.
+  options.timeout = std::chrono::seconds(300);
   return run_process({whole.begin() + 1, whole.end()}, options);
 }
 
