@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <numeric>
+#include <string>
 #include <utility>
 
 namespace grapevine {
@@ -10,6 +11,23 @@ std::vector<Rank> all_ranks(std::int32_t count) {
   std::vector<Rank> ranks(static_cast<std::size_t>(count));
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
+}
+
+void identity_fields(Archive& a, const std::vector<Rank>& own_ranks, std::int32_t own_position,
+                     std::int64_t own_operation) {
+  std::vector<Rank> ranks = own_ranks;
+  std::int64_t position = own_position, operation = own_operation;
+  a.list("ranks", ranks);
+  a.whole("position", position);
+  a.whole("operation", operation);
+  if (ranks != own_ranks || position != own_position)
+    a.fail(bad_input("saved all-reduce is of position " + std::to_string(position) + " among " +
+                     std::to_string(ranks.size()) + " ranks, this one of position " +
+                     std::to_string(own_position) + " among " + std::to_string(own_ranks.size()) +
+                     ": resume with the same ranks"));
+  a.require(operation == own_operation, "operation",
+            "is operation " + std::to_string(operation) + ", this one is " +
+                std::to_string(own_operation));
 }
 
 void CollectiveInbox::hold(Chunk chunk) {

@@ -38,6 +38,11 @@ inline bool is_from(const std::vector<Rank>& ranks, const PackedChunk& chunk, Ra
          ranks[static_cast<std::size_t>(chunk.sender)] == from;
 }
 
+// What a saved operation of one rank belongs to. Errors (bad_input): it is of other ranks, another
+// position or operation.
+void identity_fields(Archive& a, const std::vector<Rank>& ranks, std::int32_t position,
+                     std::int64_t operation);
+
 // 0 .. count - 1.
 std::vector<Rank> all_ranks(std::int32_t count);
 

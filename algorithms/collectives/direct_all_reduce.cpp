@@ -143,7 +143,7 @@ OutgoingChunk DirectAllReduce::own_part(std::int32_t slice, std::int32_t piece) 
 }
 
 void DirectAllReduce::fields(Archive& a) {
-  identity_fields(a);
+  identity_fields(a, ranks_, position_, operation_);
   a.flag("started", started_);
   a.whole("pieces", pieces_);
   a.whole("summed", summed_, 0, pieces_);
@@ -160,22 +160,6 @@ void DirectAllReduce::fields(Archive& a) {
     a.fail(bad_input(
         "entries of the saved all-reduce do not fit each other: the checkpoint is damaged, resume "
         "from another one"));
-}
-
-void DirectAllReduce::identity_fields(Archive& a) const {
-  std::vector<Rank> ranks = ranks_;
-  std::int64_t position = position_, operation = operation_;
-  a.list("ranks", ranks);
-  a.whole("position", position);
-  a.whole("operation", operation);
-  if (ranks != ranks_ || position != position_)
-    a.fail(bad_input("saved all-reduce is of position " + std::to_string(position) + " among " +
-                     std::to_string(ranks.size()) + " ranks, this one of position " +
-                     std::to_string(position_) + " among " + std::to_string(size()) +
-                     ": resume with the same ranks"));
-  a.require(
-      operation == operation_, "operation",
-      "is operation " + std::to_string(operation) + ", this one is " + std::to_string(operation_));
 }
 
 // Counts what is still to come; false where entries do not fit each other.

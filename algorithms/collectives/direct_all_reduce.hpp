@@ -93,7 +93,6 @@ class DirectAllReduce {
   void add_complete_sums(std::vector<OutgoingChunk>& out);
   FrozenTensor sum_of(std::int32_t piece);
   bool has_all_parts() const;
-  void identity_fields(Archive& a) const;
   bool resume();
 
   // Constant after construction.

@@ -68,7 +68,7 @@ std::vector<OutgoingMessage> PartialAllReduce::contribute(at::Tensor&& value, st
   append(out, reduction_->start(2 * operation_, epoch, std::move(value), rng));
   at::Tensor entries = at::zeros({static_cast<std::int64_t>(size_)}, at::kLong);
   entries.data_ptr<std::int64_t>()[position_] = entry;
-  append(out, tally_.start(entries));
+  append(out, tally_.start(std::move(entries)));
   for (Chunk& chunk : early_.take(tally_.operation()))
     append(out, tally_.on_chunk(std::move(chunk)));
   return out;
@@ -79,7 +79,7 @@ std::vector<Awaited> PartialAllReduce::awaited() const {
   std::vector<Awaited> missing;
   if (!contributed()) return missing;
   if (!reduction_->done()) missing = reduction_->awaited();
-  if (!tally_.done()) missing.push_back(tally_.awaited());
+  for (const Awaited& one : tally_.awaited()) missing.push_back(one);
   for (Awaited& one : missing) one.operation = operation_;
   return missing;
 }

@@ -5,9 +5,20 @@
 #include <algorithm>
 #include <utility>
 
+#include "algorithms/kernels/kernels.hpp"
 #include "messages/check.hpp"
+#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
+namespace {
+
+// Floats without ATen's dispatcher, which takes longer than the sum of a short vector.
+void add(at::Tensor& sum, const at::Tensor& more) {
+  if (sum.scalar_type() == at::kFloat) return kernels::fold(sum, more);
+  sum.add_(more);
+}
+
+}  // namespace
 
 RecursiveDoubling::RecursiveDoubling(std::vector<Rank> ranks, std::int32_t position,
                                      std::int64_t operation)
@@ -19,9 +30,10 @@ RecursiveDoubling::RecursiveDoubling(std::vector<Rank> ranks, std::int32_t posit
   }
 }
 
-std::vector<OutgoingChunk> RecursiveDoubling::start(const at::Tensor& input) {
+std::vector<OutgoingChunk> RecursiveDoubling::start(at::Tensor&& input) {
   GRAPEVINE_CHECK(!started(), "operation ", operation_, " was started twice");
-  sum_ = input.clone();
+  sum_ = std::move(input);
+  input = at::Tensor();
   std::vector<OutgoingChunk> out;
   if (is_extra()) out.push_back(message(position_ - core_, 0));
   enter(is_extra() ? last_round() : (has_extra() ? 0 : 1), out);
@@ -45,7 +57,7 @@ void RecursiveDoubling::proceed(std::vector<OutgoingChunk>& out) {
     if (is_extra())
       sum_.copy_(received.mapped().read());
     else
-      sum_.add_(received.mapped().read());
+      add(sum_, received.mapped().read());
     enter(round_ + 1, out);
     if (is_extra()) round_ = last_round() + 1;
   }
@@ -71,16 +83,16 @@ std::vector<OutgoingChunk> RecursiveDoubling::on_chunk(Chunk chunk) {
   return out;
 }
 
-Awaited RecursiveDoubling::awaited() const {
+std::vector<Awaited> RecursiveDoubling::awaited() const {
+  if (done()) return {};
   std::int32_t from = position_ ^ (1 << std::max(round_ - 1, 0));
   if (is_extra()) from = position_ - core_;
   if (round_ == 0) from = position_ + core_;
-  return {ranks_[static_cast<std::size_t>(from)], PayloadKind::chunk, operation_};
+  return {{ranks_[static_cast<std::size_t>(from)], PayloadKind::chunk, operation_}};
 }
 
 OutgoingChunk RecursiveDoubling::message(std::int32_t to, std::int32_t round) const {
-  return {ranks_[static_cast<std::size_t>(to)],
-          Chunk{operation_, round, 0, FrozenTensor::copy_of(sum_)}};
+  return {ranks_[static_cast<std::size_t>(to)], Chunk{operation_, round, 0, frozen_to_send(sum_)}};
 }
 
 at::Tensor RecursiveDoubling::take_result() {
@@ -98,7 +110,7 @@ void RecursiveDoubling::fields(Archive& a) {
                      std::to_string(ranks) + " ranks, this one is " + std::to_string(operation_) +
                      " of " + std::to_string(size()) + ": resume with the same ranks"));
   a.whole("round", round_, -1, last_round() + 1);
-  a.tensor("sum", sum_);
+  a.values("sum", sum_);
   if (started() && !done()) a.needs("sum");
   if (a.loads()) early_.clear();
   for (std::int32_t round = 0; round <= last_round(); ++round) early_field(a, round);
@@ -108,7 +120,7 @@ void RecursiveDoubling::early_field(Archive& a, std::int32_t round) {
   const std::string name = "early." + std::to_string(round);
   const auto held = early_.find(round);
   FrozenTensor data = held == early_.end() ? FrozenTensor() : held->second;
-  a.tensor(name, data);
+  a.values(name, data);
   if (!a.loads() || !data.defined()) return;
   a.require(sum_.defined() && data.sizes() == sum_.sizes() && data.dtype() == sum_.scalar_type(),
             name, "is of another size or type than the sum");

@@ -25,8 +25,10 @@ class RecursiveDoubling {
   // `ranks`: all participants, the same list on all of them; ranks[position] is this rank.
   RecursiveDoubling(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation);
 
-  // `input`: [n], any dtype that adds; the same n and dtype on all ranks. REQUIRES: !started().
-  std::vector<OutgoingChunk> start(const at::Tensor& input);
+  // `input`: [n], any dtype that adds; the same n and dtype on all ranks. The second one takes it
+  // as the memory of the result: no other handle on its bytes may be in use. REQUIRES: !started().
+  std::vector<OutgoingChunk> start(const at::Tensor& input) { return start(input.clone()); }
+  std::vector<OutgoingChunk> start(at::Tensor&& input);
   // A message of this operation, in any order. REQUIRES: started(). A message that no rank can
   // have sent is a broken invariant.
   std::vector<OutgoingChunk> on_chunk(Chunk chunk);
@@ -34,9 +36,11 @@ class RecursiveDoubling {
   bool started() const { return round_ >= 0; }
   bool done() const { return round_ > last_round(); }
   std::int64_t operation() const { return operation_; }
+  // n. REQUIRES: started(); the result not taken.
+  std::int64_t elements() const { return sum_.numel(); }
 
-  // The message of this round. REQUIRES: started(), !done().
-  Awaited awaited() const;
+  // The message of this round; none at the end. REQUIRES: started().
+  std::vector<Awaited> awaited() const;
 
   // [n]. REQUIRES: done(), once.
   at::Tensor take_result();

@@ -6,9 +6,7 @@
 #include <utility>
 
 #include "algorithms/collectives/bucketed_reduction.hpp"
-#include "algorithms/collectives/direct_all_reduce.hpp"
 #include "algorithms/collectives/packed_collective.hpp"
-#include "algorithms/collectives/ring_all_reduce.hpp"
 #include "algorithms/compressors/error_feedback.hpp"
 #include "algorithms/compressors/sparse_compressor.hpp"
 #include "messages/check.hpp"
@@ -17,73 +15,6 @@ namespace grapevine {
 namespace {
 
 using Outgoing = std::vector<OutgoingMessage>;
-
-// By RingAllReduce or DirectAllReduce.
-template <class AllReduce>
-class ExactReduction final : public Reduction {
- public:
-  ExactReduction(std::vector<Rank> ranks, std::int32_t position, std::int64_t d)
-      : ranks_(std::move(ranks)), position_(position), d_(d) {}
-
-  Outgoing start(std::int64_t operation, double, at::Tensor&& vector, Rng&) override {
-    all_reduce_.emplace(ranks_, position_, operation);
-    Outgoing out;
-    append(out, all_reduce_->start(std::move(vector)));
-    for (Chunk& chunk : early_.take(operation))
-      append(out, all_reduce_->on_chunk(std::move(chunk)));
-    return out;
-  }
-
-  Outgoing on_message(Rank from, Payload payload) override {
-    auto* chunk = std::get_if<Chunk>(&payload);
-    GRAPEVINE_CHECK(chunk != nullptr, "rank ", from,
-                    " sent all-reduce a message that is not a chunk");
-    Outgoing out;
-    if (all_reduce_ && chunk->operation == all_reduce_->operation())
-      append(out, all_reduce_->on_chunk(std::move(*chunk)));
-    else
-      early_.hold(std::move(*chunk));
-    return out;
-  }
-
-  bool running() const override { return all_reduce_.has_value(); }
-  bool done() const override { return all_reduce_ && all_reduce_->done(); }
-  std::vector<Awaited> awaited() const override { return all_reduce_->awaited(); }
-
-  at::Tensor take_sum() override {
-    at::Tensor sum = all_reduce_->take_result();
-    all_reduce_.reset();
-    return sum;
-  }
-
-  bool take_back() override {
-    all_reduce_.reset();
-    early_ = {};
-    return false;
-  }
-
-  void fields(Archive& a, std::int64_t operation, double) override {
-    if (a.loads() && a.has("ring"))
-      a.fail(
-          bad_input("the saved sum is of an earlier version of this program, which was amid an "
-                    "exchange: resume with that version, or from another checkpoint"));
-    if (a.present("all_reduce", all_reduce_, ranks_, position_, operation)) {
-      a.part("all_reduce", *all_reduce_);
-      if (!all_reduce_->started() || (d_ >= 0 && all_reduce_->elements() != d_))
-        a.fail(bad_input(
-            "the saved sum is of another model: the checkpoint is damaged, resume from another "
-            "one"));
-    }
-    a.part("early", early_);
-  }
-
- private:
-  const std::vector<Rank> ranks_;
-  const std::int32_t position_;
-  const std::int64_t d_;
-  std::optional<AllReduce> all_reduce_;  // of the operation that is running
-  CollectiveInbox early_;
-};
 
 class SparseReduction final : public Reduction {
  public:
@@ -221,17 +152,6 @@ class SparseReduction final : public Reduction {
   Packed given_;                                  // to it, by this rank
   at::Tensor memory_;                             // [d], of the vector that was given: for the sum
 };
-
-}  // namespace
-
-std::unique_ptr<Reduction> make_exact_reduction(std::vector<Rank> ranks, std::int32_t position,
-                                                std::int64_t d, ExactReduce way) {
-  if (way == ExactReduce::direct)
-    return std::make_unique<ExactReduction<DirectAllReduce>>(std::move(ranks), position, d);
-  return std::make_unique<ExactReduction<RingAllReduce>>(std::move(ranks), position, d);
-}
-
-namespace {
 
 // A reduction in the host's memory, of vectors on `device`.
 class HostReduction final : public Reduction {

@@ -1,8 +1,8 @@
 // Reduction: the sum of one vector per rank, for an aggregate. A part: all implementations have the
 // same four calls.
 //
-//   exact       around a ring (ring_all_reduce.hpp), or direct (direct_all_reduce.hpp); of a vector
-//               that is given in parts, too (bucketed_reduction.hpp)
+//   exact       by one of three all-reduces (exact_reduction.hpp); of a vector that is given in
+//               parts, too (bucketed_reduction.hpp)
 //   sparse      each rank's vector through error feedback and a compressor, then a collective over
 //               the lists (packed_collective.hpp); the result is a dense vector again
 //   quantised   reduce-scatter and all-gather of packed slices (quantised_reduction.cpp)

@@ -22,8 +22,10 @@ enum class SparseReduce {
 
 // How the ranks add up vectors that are not compressed.
 enum class ExactReduce {
-  ring,   // around a ring: algorithms/collectives/ring_all_reduce.hpp
-  direct  // each sends to all others: algorithms/collectives/direct_all_reduce.hpp
+  ring,      // around a ring: algorithms/collectives/ring_all_reduce.hpp
+  direct,    // each sends to all others: algorithms/collectives/direct_all_reduce.hpp
+  doubling,  // by pairs, pairs of pairs, …: algorithms/collectives/recursive_doubling.hpp
+  automatic  // by ranks and size: algorithms/collectives/exact_reduction.hpp
 };
 
 struct CompressionSettings {

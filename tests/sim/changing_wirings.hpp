@@ -42,6 +42,8 @@ inline std::vector<Keys> changing_wirings() {
       aggregate({{"bucket_bytes", "12"}}),
       aggregate({{"bucket_bytes", "8"}, {"all_reduce", "direct"}}),
       aggregate({{"all_reduce", "direct"}, {"overlap", "true"}}),
+      aggregate({{"all_reduce", "auto"}}),
+      aggregate({{"all_reduce", "doubling"}, {"bucket_bytes", "8"}}),
       partial({{"activation", "quorum"}, {"quorum", "2"}, {"all_reduce", "direct"}}),
       aggregate(operator+({{"overlap", "true"}}, top_k)),
       aggregate({{"pack", "model"}, {"local_steps", "3"}}),

@@ -57,8 +57,8 @@ void expect_accounted(const RunResult& result) {
 // Parameters and losses, with stragglers: at every number of ranks where each element is added up
 // in the order of ranks, and of two around a ring.
 TEST(BucketedRun, GivesTheBitsOfWholeGradients) {
-  for (const auto& [all_reduce, ranks] :
-       std::vector<std::pair<std::string, std::int32_t>>{{"direct", 5}, {"direct", 3}, {"ring", 2}})
+  for (const auto& [all_reduce, ranks] : std::vector<std::pair<std::string, std::int32_t>>{
+           {"direct", 5}, {"direct", 3}, {"ring", 2}, {"auto", 5}})
     for (const std::string bytes : {"4", "12", "24"}) {
       SCOPED_TRACE(all_reduce + ", ranks=" + std::to_string(ranks) + ", bytes=" + bytes);
       const Outcome whole = outcome_of(make_run(scenario_of(all_reduce, "0", ranks)));
@@ -139,7 +139,7 @@ TEST(BucketedRun, BucketsLeaveBeforeTheBackwardPassEnds) {
 }
 
 TEST(BucketedRun, SameSeedSameTrace) {
-  for (const std::string all_reduce : {"ring", "direct"}) {
+  for (const std::string all_reduce : {"ring", "direct", "auto"}) {
     const auto once = [&] {
       RunConfig config = make_run(scenario_of(all_reduce, "12"));
       config.deaths = {{2, std::chrono::milliseconds(120)}};
@@ -182,7 +182,7 @@ TEST(BucketedRun, ARoundIsDoneAgainWhereARankDiesAmidIt) {
 // A worker whose parts are known at once, and the rest much later.
 TEST(BucketedRun, ResumesFromACheckpointAmidAnOpenRound) {
   int open = 0;
-  for (const std::string all_reduce : {"ring", "direct"}) {
+  for (const std::string all_reduce : {"ring", "direct", "auto"}) {
     SCOPED_TRACE(all_reduce);
     Scenario scenario = scenario_of(all_reduce, "12");
     scenario.steps = 40;
