@@ -11,8 +11,8 @@
 // each other: bucket b has those from P times the pieces of the buckets before it on.
 // The same bits as one sum of the whole vector where the order in which an element is added up does
 // not depend on its place: direct, doubling, a ring of two. In a longer ring an element's slice,
-// and with it the rank at which its sum begins, is another one: the same to rounding. Memory: [d]
-// for the sum, which parts are copied into as they come; nothing else is kept of them.
+// and with it the rank at which its sum begins, is another one: the same to rounding.
+// Memory: [d] for the sum, which parts are copied into as they come; nothing else is kept of them.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <ostream>
 #include <thread>
 #include <utility>
@@ -46,7 +47,7 @@ struct BenchOptions {
   std::vector<std::int64_t> bytes = {8, 1'000, 1'000'000, 25'000'000, 100'000'000};
   std::int64_t iterations = 20;
   std::vector<std::string> skew = {"0ms", "1ms", "4ms"};  // partial
-  std::string all_reduce = "ring";                        // allreduce: or direct
+  std::string all_reduce = "ring";                        // allreduce: as in a wiring
   std::int32_t quorum = 0;                                // partial; 0: more than half
   std::vector<double> densities = {0.001, 0.01};          // sparse
   std::string tls;                                        // folder; empty: no encryption
@@ -147,11 +148,20 @@ class BenchReport {
   bool headed_ = false;
 };
 
+// By their names in a wiring.
+const std::map<std::string, ExactReduce>& all_reduces() {
+  static const std::map<std::string, ExactReduce> all = {{"ring", ExactReduce::ring},
+                                                         {"direct", ExactReduce::direct},
+                                                         {"doubling", ExactReduce::doubling},
+                                                         {"auto", ExactReduce::automatic}};
+  return all;
+}
+
 BenchPlan plan_of(const BenchOptions& options) {
   BenchPlan plan;
   plan.bytes = options.bytes;
   plan.iterations = options.iterations;
-  if (options.all_reduce == "direct") plan.all_reduce = ExactReduce::direct;
+  plan.all_reduce = all_reduces().at(options.all_reduce);
   return plan;
 }
 
@@ -396,7 +406,7 @@ class BenchCommand final : public Command {
     add_option(app, "ranks", o_.ranks, "number of ranks");
     bytes_option_ = add_list(app, "bytes", o_.bytes, "sizes to measure in bytes, comma-separated");
     add_option(app, "iterations", o_.iterations, "measurements of each size");
-    add_option(app, "all-reduce", o_.all_reduce, "allreduce: ring | direct, in two rounds");
+    add_option(app, "all-reduce", o_.all_reduce, "allreduce: ring | direct | doubling | auto");
     add_list(app, "skew", o_.skew,
              "partial: rank r is ready after r times this duration; comma-separated");
     add_option(app, "quorum", o_.quorum, "partial: ranks of the quorum [more than half]");
@@ -448,8 +458,8 @@ class BenchCommand final : public Command {
     for (const std::string& skew : o_.skew)
       if (const auto parsed = parse_duration(skew); !parsed)
         return bad_input("--skew '" + skew + "': expected " + parsed.error().message);
-    if (o_.all_reduce != "ring" && o_.all_reduce != "direct")
-      return unknown_name("--all-reduce", o_.all_reduce, {"ring", "direct"});
+    if (all_reduces().count(o_.all_reduce) == 0)
+      return unknown_name("--all-reduce", o_.all_reduce, {"ring", "direct", "doubling", "auto"});
     if (o_.quorum < 0 || o_.quorum > o_.ranks)
       return out_of_range("--quorum", o_.quorum, 1, o_.ranks);
     for (const double density : o_.densities)

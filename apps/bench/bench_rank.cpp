@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "algorithms/collectives/reduction.hpp"
+#include "algorithms/collectives/exact_reduction.hpp"
 #include "messages/random.hpp"
 #include "messages/tensor_memory.hpp"
 
@@ -207,13 +207,31 @@ float pseudo_random(Rank rank, std::int64_t i) {
   return static_cast<float>(static_cast<std::int32_t>(bits >> 32)) * 0x1p-31F;
 }
 
-// The sum of element i, taken in the order of the positions, or around the ring: the rank that
-// slice `slice` is named after comes first.
-float exact_sum(std::int32_t ranks, std::int32_t slice, std::int64_t i, ExactReduce way) {
-  const std::int32_t first = way == ExactReduce::direct ? 0 : slice;
+// Of ranks first, first + 1, …, around the ring.
+float sum_from(std::int32_t first, std::int32_t ranks, std::int64_t i) {
   float sum = pseudo_random(first, i);
   for (std::int32_t hop = 1; hop < ranks; ++hop) sum += pseudo_random((first + hop) % ranks, i);
   return sum;
+}
+
+// Of `count` ranks from `first` on, a power of two, by pairs, pairs of pairs and so on; the others,
+// of all `ranks`, are added to those `core` before them.
+float sum_by_pairs(std::int32_t first, std::int32_t count, std::int32_t core, std::int32_t ranks,
+                   std::int64_t i) {
+  if (count > 1)
+    return sum_by_pairs(first, count / 2, core, ranks, i) +
+           sum_by_pairs(first + count / 2, count / 2, core, ranks, i);
+  const float own = pseudo_random(first, i);
+  return first + core < ranks ? own + pseudo_random(first + core, i) : own;
+}
+
+// The sum of element i, taken in the order that the all-reduce promises: around the ring the rank
+// that slice `slice` is named after comes first.
+float exact_sum(std::int32_t ranks, std::int32_t slice, std::int64_t i, ExactReduce way) {
+  if (way != ExactReduce::doubling) return sum_from(way == ExactReduce::ring ? slice : 0, ranks, i);
+  std::int32_t core = 1;
+  while (2 * core <= ranks) core *= 2;
+  return sum_by_pairs(0, core, core, ranks, i);
 }
 
 // To the last bit: 0.0F and -0.0F, which compare equal, are different sums.
@@ -273,8 +291,9 @@ class AllReduce final : public BenchRank {
     at::Tensor values = at::empty({floats}, at::TensorOptions(at::kFloat));
     for (std::int64_t i = 0; i < floats; ++i) values.data_ptr<float>()[i] = pseudo_random(rank_, i);
     if (Expected<void> done = reduce(values); !done) return done;
-    if (Expected<void> right = check_sum(values, ranks(), rank_, plan_.all_reduce); !right)
-      return right;
+    const ExactReduce way =
+        all_reduce_for(plan_.all_reduce, ranks(), floats * std::int64_t{sizeof(float)});
+    if (Expected<void> right = check_sum(values, ranks(), rank_, way); !right) return right;
     for (std::int64_t i = -kWarmUps; i < plan_.iterations; ++i) {
       values.fill_(1);
       if (Expected<void> done = barrier(); !done) return done;

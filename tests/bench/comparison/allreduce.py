@@ -102,16 +102,17 @@ def tables(options, stack):
     if has_ucx(options):
         wires.append(("ucx", shared))
     for transport, contestants in wires:
-        for algorithm in ("ring", "direct"):
+        for algorithm in ("ring", "direct", "auto"):
             contestants.append(Contestant(f"{transport}, {algorithm}",
                                           measured.ours(transport, algorithm)))
-    ours = ("grapevine bench allreduce --transport T --all-reduce ring|direct --ranks N --bytes B "
+    ours = ("grapevine bench allreduce --transport T --all-reduce ring|direct|auto --ranks N --bytes B "
             "--iterations I --json")
     iterations = "; ".join(f"I = {count} for {', '.join(map(size_name, sizes))}"
                            for count, sizes in measured.batches)
     return [
         Table("allreduce-tcp", "All-reduce over tcp on one host", tcp,
-              [("gloo", "tcp, ring"), ("gloo", "tcp, direct"), ("Open MPI, tcp", "tcp, direct")],
+              [("gloo", "tcp, ring"), ("gloo", "tcp, direct"), ("gloo", "tcp, auto"),
+               ("Open MPI, tcp", "tcp, direct")],
               [ours, iterations, "tests/bench/peers/gloo_allreduce.py, one for each rank",
                f"{MPI} {MPI_TCP} -n N mpi_allreduce"], results=results),
         Table("allreduce-shm", "All-reduce in shared memory", shared,
