@@ -81,16 +81,21 @@ void ProcessAgentState::end() {
   if (run_.supervisor) self_->send(run_.supervisor, ProcessClosed{config_.process});
   for (const PeerActor& peer : run_.peers) self_->send_exit(peer, caf::exit_reason::user_shutdown);
   if (run_.tracer) self_->send_exit(run_.tracer, caf::exit_reason::user_shutdown);
-  config_.observer->on_end(result_);
+  report_end();
   self_->quit();
+}
+
+void ProcessAgentState::report_end() {
+  if (!std::exchange(reported_, true)) config_.observer->on_end(result_);
 }
 
 // The last resort: the observer still receives the end of the run.
 void ProcessAgentState::on_exception(const std::exception_ptr& problem) {
-  if (std::exchange(ended_, true)) return;
-  result_.error =
-      Error{Errc::failed, "the agent of this process failed: " + exception_line(problem)};
-  config_.observer->on_end(result_);
+  ending_ = ended_ = true;
+  if (!result_.error)
+    result_.error =
+        Error{Errc::failed, "the agent of this process failed: " + exception_line(problem)};
+  report_end();
 }
 
 LocalProcessAgent::behavior_type process_agent(

@@ -50,6 +50,7 @@ class ProcessAgentState {
   void on_expect_process(std::int32_t process);
   void on_down(const caf::down_msg& down);
   void on_exception(const std::exception_ptr& problem);
+  void report_end();
   ClockReading read_clock() const;
   SupervisorActor& supervisor() { return run_.supervisor; }
 
@@ -67,6 +68,7 @@ class ProcessAgentState {
   std::string resume_from_;  // from the head; empty: nothing yet
   bool ending_ = false;
   bool ended_ = false;
+  bool reported_ = false;  // to the observer
 };
 
 LocalProcessAgent::behavior_type process_agent(

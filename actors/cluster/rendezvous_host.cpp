@@ -327,6 +327,9 @@ void RendezvousState::ask_for_place(const std::string& nonce) {
   const auto waiting = waiting_.find(nonce);
   if (waiting == waiting_.end()) return;
   const std::int32_t process = waiting->second.participant.join.process;
+  // Another one has the place, and has not begun: the supervisor knows its number alone.
+  if (returning_.count(process) > 0)
+    return on_place(nonce, process, {false, true, "has to wait for another change", {}});
   self_->request(config_.supervisor, kPlacePatience, AskPlace{process})
       .then([this, nonce, process](const Place& place) { on_place(nonce, process, place); },
             [this, nonce, process](const caf::error&) {

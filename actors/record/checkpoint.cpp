@@ -421,6 +421,9 @@ Expected<std::string> try_write(const CheckpointWriterConfig& config, const Writ
 
 using Writer = CheckpointWriterActor::stateful_pointer<CheckpointWriterState>;
 
+// Of no rank's state: ranks may be lost.
+constexpr Rank kNoRank = -1;
+
 void report_shard_failure(Writer self, Rank rank, const Error& error) {
   self->send(self->state.config.supervisor,
              SnapshotRefused{self->state.cut, rank, "the folder for states: " + error.message});
@@ -432,7 +435,7 @@ void prepare_shards(Writer self, PrepareShards order) {
   state.cut = order.id;
   state.peers = std::move(order.peers);
   if (auto made = state.shards.open(order.folder, state.config.nonce); !made)
-    report_shard_failure(self, 0, made.error());
+    report_shard_failure(self, kNoRank, made.error());
 }
 
 // Parts of cuts that were given up may still arrive.

@@ -132,7 +132,7 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
                     model_.step,     0,  config_.transport->size_of(envelope)};
   count(event);
   trace_.message(trace_now(), event, envelope.payload);
-  // A role that has not heard of the loss. Nothing would balance this message, neither here nor at
+  // A role that has not received the loss. Nothing would balance this message, neither here nor at
   // the rank, which may have returned already.
   if (!membership_.is_alive(to)) {
     --ledger_.sent;

@@ -455,8 +455,9 @@ namespace {
 bool ends_within(std::future<void>& done, Duration patience, const std::function<void()>& end) {
   try {
     if (!done.valid()) done = std::async(std::launch::async, end);
-  } catch (const std::system_error&) {  // no thread to wait in
-    return false;
+  } catch (const std::system_error&) {  // no thread to end it in: without a bound, here
+    end();
+    return true;
   }
   return done.wait_for(patience) == std::future_status::ready;
 }

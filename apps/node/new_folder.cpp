@@ -182,7 +182,8 @@ Expected<NewFolder> NewFolder::make(const fs::path& target, bool replaces) {
   // Beside the target, so that it can be renamed. Another process may clear it before it is locked.
   for (int attempt = 1;; ++attempt) {
     const fs::path path = where / (kNameStart + random_hex(kNameBytes) + kNameEnd);
-    if (::mkdir(path.c_str(), 0777) != 0) return file_error("make", path, errno);
+    // In the place of another one it is closed until it has that one's rights.
+    if (::mkdir(path.c_str(), replaces ? 0700 : 0777) != 0) return file_error("make", path, errno);
     FileDescriptor lock = lock_of(path);
     if (is_there(path) || attempt == kMostAttempts)
       return NewFolder(path, std::move(lock), place, replaces);

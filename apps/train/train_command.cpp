@@ -372,7 +372,7 @@ class TrainCommand : public Command {
     return begun;
   }
 
-  // A run that is resumed continues with the changed settings.
+  // job.toml is that of the run as it is now; a run that is resumed has that of its checkpoint.
   std::shared_ptr<LiveJob> follow_changes(const TrainJob& job, RunOutput& output,
                                           RunDisplay& display) const {
     auto live = std::make_shared<LiveJob>();

@@ -97,10 +97,10 @@ class UcxTransport final : public RemoteTransport {
   const FileDescriptor events_;
   std::unique_ptr<RankRouter> router_;  // made by connect(), under engine_mutex_
 
-  // Held by the progress thread while it works, and by senders that find it asleep. Never waited
-  // for in send().
   const std::shared_ptr<QueuedTotal> queued_bytes_ = std::make_shared<QueuedTotal>(0);
 
+  // Held by the progress thread while it works, and by senders that find it asleep. Never waited
+  // for in send().
   std::mutex engine_mutex_;
   std::unique_ptr<ucx::Engine> engine_;     // guarded by engine_mutex_
   std::condition_variable engine_changed_;  // connect() waits for it

@@ -2,7 +2,7 @@
 """A run whose processes are killed and replaced again and again.
 
 Usage: churn.py GRAPEVINE [--seconds S] [--processes N] [--algorithm NAME…] [--every A:B] [--seed N]
-                [--transport NAME] [--restarts N]
+                [--transport NAME] [--restarts N] [--checkpoint-every EPOCHS]
 
 Every A to B seconds a random process other than the first is killed by SIGKILL, and another one is
 started in its place at once. An undisturbed run of as many steps follows. Per algorithm, from
@@ -15,10 +15,10 @@ metrics.csv and the log of process 0:
   ledger      produced = applied + pending + dropped + destroyed, or by how much not
   loss        of the disturbed run, over that of the undisturbed one at equal samples
 
-With --restarts N, what a job does that cannot lose a process: a random process is killed after 3 s of training,
-the others end, and all are started again from the newest checkpoint (one each --checkpoint-every epochs), N times. Seconds
-from the kill to the first step, and until the slowest rank has the steps again that it had at the kill: median and
-greatest.
+With --restarts N, what a job does that cannot lose a process: a random process is killed after 3 s
+of training, the others end, and all are started again from the newest checkpoint, N times. Seconds
+from the kill to the first step, and until the slowest rank has the steps again that it had at the
+kill: median and greatest.
 """
 import argparse
 import csv

@@ -20,7 +20,7 @@ void SupervisorState::begin_final_checkpoint(const std::string& name) {
   begin_checkpoint(checkpoints_.begin_final(name, now()));
 }
 
-// One that has left may live on for a moment, and takes part in the cuts of nobody.
+// A rank that is lost may still run; its state is of no checkpoint.
 void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
   if (members_.is_lost(snapshot.rank)) return;
   last_news_ = now();

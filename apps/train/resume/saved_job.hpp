@@ -13,8 +13,8 @@ namespace grapevine {
 // options.resume to --out, or to nothing. Errors (bad_input): --out is not given.
 Expected<void> settle_resume(TrainOptions& options);
 
-// The job.toml of the run with the checkpoint that `resume` names: a run, its folder of
-// checkpoints, or one of them. Empty: there is none.
+// The job.toml of the checkpoint that `resume` names, or, of checkpoints without one, of its run: a
+// run, its folder of checkpoints, or one of them. Empty: there is none.
 std::string saved_job_file(const std::string& resume);
 
 // The options that a run may change when it continues: they are not part of its state. Those of

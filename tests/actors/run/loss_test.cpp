@@ -550,7 +550,7 @@ TEST_F(LossTest, TheRanksOfALostProcessAreNotAnnouncedAgain) {
 }
 
 // Its model of an epoch would be awaited for ever.
-TEST_F(LossTest, TheEvaluatorHearsOfARankThatIsLostAtTheEnd) {
+TEST_F(LossTest, TheEvaluatorReceivesALossAtTheEnd) {
   evaluator_ = std::make_unique<Player>(system_);
   begin([](SupervisorConfig& config) {
     config.changes_members = config.tolerates_worker_loss = true;
@@ -633,8 +633,8 @@ TEST_F(ChangedViewTest, APlaceThatWasGrantedIsGrantedAgain) {
   end_run();
 }
 
-// Its transport's report may reach a rank before the news that it joins, and count for nothing.
-TEST_F(ChangedViewTest, TheEndOfARankThatJoinsIsToldToAll) {
+// Its transport's report may reach a rank before HoldForView, and count for nothing.
+TEST_F(ChangedViewTest, AllReceiveTheEndOfARankThatJoins) {
   lose_process_1();
   ASSERT_TRUE(ask_place().granted);
   agents_[0] = std::make_unique<Player>(system_);

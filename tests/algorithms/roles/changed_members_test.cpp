@@ -174,7 +174,7 @@ TEST(ChangedMembers, PairsTakeTheStepsThatAreLeft) {
   }
 }
 
-// A schedule of peers goes on, and does not begin again.
+// A schedule of peers continues at the epoch of the run.
 TEST(ChangedMembers, PeersFollowTheEpochsOfTheRun) {
   const std::int32_t n = 6;
   WorldConfig config = make_config({{"exchange", "gossip"}, {"peers", "0:1,1:2"}}, n, 1);

@@ -6,7 +6,7 @@
 #include "apps/console/signals.hpp"
 
 namespace grapevine {
-namespace {
+namespace exit_limit_test {
 
 // As a library whose destructor waits for a thread that never ends.
 [[noreturn]] void wait_for_ever() {
@@ -32,5 +32,5 @@ TEST(ExitLimit, LeavesOthersAlone) {
   EXPECT_EXIT(end(), testing::ExitedWithCode(4), "^$");
 }
 
-}  // namespace
+}  // namespace exit_limit_test
 }  // namespace grapevine

@@ -246,7 +246,6 @@ TEST_F(Nodes, ASubmitterThatIsKilledStopsItsJob) {
   EXPECT_EQ(summary_of(out)["interrupted"], true);
 }
 
-// The largest amount of memory that it has had, in bytes; 0 where that is not known.
 // As the summary of many ranks, which --json prints.
 TEST_F(Nodes, ALongLineOfTheirJobArrivesAsOne) {
   const fs::path program = folder_.path() / "program";
@@ -263,6 +262,7 @@ TEST_F(Nodes, ALongLineOfTheirJobArrivesAsOne) {
       << " lines";
 }
 
+// The largest amount of memory that it has had, in bytes; 0 where that is not known.
 std::size_t peak_memory(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(file, line);)

@@ -48,8 +48,8 @@ void SupervisorState::report_missed_schedule() {
   for (; scheduled_ < config_.schedule.size(); ++scheduled_) {
     const ScheduledChange& missed = config_.schedule[scheduled_];
     config_.observer->on_warning(fmt::format(
-        "--schedule: {} of epoch {} is left out: a rank took its last step before all ranks had "
-        "that epoch behind them",
+        "--schedule: {} of epoch {} is left out: it had not taken place when a rank took its last "
+        "step",
         settings_text(missed.changed), number_text(missed.epoch)));
   }
 }
