@@ -15,14 +15,12 @@ void ControlTarget::declare(CLI::App& app) {
   secret_option_ =
       add_option(app, "secret-file", secret_file_,
                  "file with the secret of the nodes at HOST:PORT [GRAPEVINE_CLUSTER_SECRET]");
-  // The variable of the option counts for less than the job's token: ControlClient reads it.
-  secret_option_->envname("");
 }
 
 Expected<ControlClient> ControlTarget::find() const {
   return ControlClient::find(
       run_, [](const char* name) { return const_cast<const char*>(std::getenv(name)); }, tls_,
-      secret_file_);
+      from_environment(*secret_option_) ? "" : secret_file_);
 }
 
 }  // namespace grapevine
