@@ -45,7 +45,8 @@
 namespace grapevine {
 namespace {
 
-constexpr std::chrono::seconds kExitPatience(30);
+// Of a process that has ended well, and of one whose error is printed.
+constexpr std::chrono::seconds kExitPatience(30), kFailurePatience(5);
 
 // Logs go to stderr: stdout belongs to results. False where GRAPEVINE_LOG_LEVEL names no level.
 bool set_up_logging() {
@@ -143,7 +144,7 @@ int run_command_line(int argc, char** argv, const std::vector<Expected<void>>& r
   Console console{std::cout, std::cerr, ::isatty(STDERR_FILENO) != 0};
   const int code = run_command_line(verbs(), {argv + 1, argv + argc}, console);
   if (!console.thread_left_behind && !device_threads_left_behind()) {
-    limit_exit(code, kExitPatience);
+    limit_exit(code, code == 0 ? kExitPatience : kFailurePatience);
     return code;
   }
   std::_Exit(code);  // destructors would pull away what that thread uses

@@ -45,8 +45,10 @@ void on_signal(int number) {
   stop_flag = 1;
 }
 
+// The last line of a failure is its error.
 void on_alarm(int /*signal*/) {
-  end_at_once("warning: a library does not end: this process ends without it\n");
+  end_at_once(exit_code != 0 ? ""
+                             : "warning: a library does not end: this process ends without it\n");
 }
 
 }  // namespace

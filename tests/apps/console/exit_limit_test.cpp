@@ -15,12 +15,13 @@ namespace exit_limit_test {
 
 TEST(ExitLimit, EndsAProcessWhoseLibrariesDoNotEnd) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto hang = [] {
+  const auto hang = [](int code) {
     std::atexit([] { wait_for_ever(); });
-    limit_exit(3, std::chrono::seconds(1));
-    std::exit(3);
+    limit_exit(code, std::chrono::seconds(1));
+    std::exit(code);
   };
-  EXPECT_EXIT(hang(), testing::ExitedWithCode(3), "a library does not end");
+  EXPECT_EXIT(hang(0), testing::ExitedWithCode(0), "a library does not end");
+  EXPECT_EXIT(hang(3), testing::ExitedWithCode(3), "^$") << "the last line is its error";
 }
 
 TEST(ExitLimit, LeavesOthersAlone) {
