@@ -164,8 +164,7 @@ class CrewBuilder {
     const bool continues_alone =
         plan.servers > 0 && plan.hierarchy == 1 && plan.role->tolerates_lost_peer;
     supervision.tolerates_worker_loss = supervision.changes_members || continues_alone;
-    supervision.models = {plan.role->replicates, plan.role->keeps_mass(plan), plan.hierarchy,
-                          plan.role->plans_each_rank};
+    supervision.models = ViewChange::Models::of(plan);
     supervision.horizon = config_.parts->horizon;
     if (changes_members(plan)) supervision.change = config_.change;
     supervision.changes_wiring = changes_wiring(plan);

@@ -70,8 +70,8 @@ CompressionSettings read_compression(KeyReader& keys, const CompressionUse& use)
            {"doubling", ExactReduce::doubling},
            {"auto", ExactReduce::automatic}},
           "how whole vectors are added up: around a ring; in two rounds between all ranks, which "
-          "is "
-          "faster where they share memory; by pairs, short ones; auto: doubling or ring, by size");
+          "is faster where they share memory; by pairs, short ones; auto: doubling or ring, "
+          "by size");
     });
   for (const CompressorType* type : compressor_types())
     if (type->read && !(type->sparse && use.whole_models))

@@ -3,7 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "algorithms/wiring/role_type.hpp"
+
 namespace grapevine {
+
+ViewChange::Models ViewChange::Models::of(const Plan& plan) {
+  const RoleType& role = *plan.role;
+  return {role.replicates, role.keeps_mass(plan), plan.hierarchy, role.plans_each_rank};
+}
 
 void ViewChange::begin(std::vector<Rank> members) {
   stage_ = Stage::draining;

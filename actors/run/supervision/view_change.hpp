@@ -16,6 +16,7 @@
 
 #include "actors/protocol.hpp"
 #include "algorithms/wiring/nodes.hpp"
+#include "algorithms/wiring/plan.hpp"
 
 namespace grapevine {
 
@@ -28,6 +29,8 @@ class ViewChange {
     bool keeps_mass = false;
     std::int32_t node_size = 1;  // ranks of a node, before any is lost: see NodeChange
     bool plans_each_rank = true;
+
+    static Models of(const Plan& plan);
   };
   enum class Next { wait, ask_later, close, install };
 

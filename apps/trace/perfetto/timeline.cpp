@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -96,15 +97,15 @@ void Timeline::add_rank(const MergedTrace& trace, Rank rank) {
 void Timeline::add_process_events(const MergedTrace& trace) {
   struct ProcessEvent {
     std::int32_t process;
-    std::int64_t begin_ns, end_ns;
+    std::int64_t begin_ns;
+    std::optional<std::int64_t> end_ns;  // of a pause
     std::string name;
-    bool is_change;
   };
   std::vector<ProcessEvent> events;
   for (const ProcessPause& of : trace.pauses())
-    events.push_back({of.process, of.pause.begin_ns, of.pause.end_ns, "stood still", false});
+    events.push_back({of.process, of.pause.begin_ns, of.pause.end_ns, "stood still"});
   for (const SettingsChange& change : trace.changes())
-    events.push_back({0, change.time_ns, 0, settings_text(change.settings), true});
+    events.push_back({0, change.time_ns, std::nullopt, settings_text(change.settings)});
   std::stable_sort(events.begin(), events.end(),
                    [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
   const TimelineIds ids(trace);
@@ -118,13 +119,13 @@ void Timeline::add_process_events(const MergedTrace& trace) {
     event.time_ns = of_process.begin_ns;
     event.category = TimelineCategory::run;
     event.name = of_process.name;
-    event.recurs = !of_process.is_change;
-    if (of_process.is_change) {
+    event.recurs = of_process.end_ns.has_value();
+    if (!of_process.end_ns) {
       track.instant(event);
       continue;
     }
     track.begin(event);
-    track.end(of_process.end_ns);
+    track.end(*of_process.end_ns);
   }
 }
 

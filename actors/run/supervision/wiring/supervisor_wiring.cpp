@@ -134,9 +134,7 @@ void SupervisorState::install_wiring(InstallView& view) {
   }
   const auto parts = config_.change(settings_);
   if (!parts) return fail(parts.error());
-  const Plan& plan = (*parts)->plan;
-  config_.models = {plan.role->replicates, plan.role->keeps_mass(plan), plan.hierarchy,
-                    plan.role->plans_each_rank};
+  config_.models = ViewChange::Models::of((*parts)->plan);
 }
 
 }  // namespace grapevine
