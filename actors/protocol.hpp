@@ -302,7 +302,7 @@ struct LinkLost {
   Rank peer = 0;
   std::string reason;
 };
-// All of one epoch's models, averaged and evaluated.
+// All of one epoch's models, averaged and evaluated. Also to the CheckpointWriter.
 struct EpochEvaluated {
   Epoch epoch = 0;
   Evaluation evaluation;
@@ -429,7 +429,8 @@ using EvaluatorActor = caf::typed_actor<caf::reacts_to<EpochModel>, caf::reacts_
                                         caf::reacts_to<MembersChanged>>;
 using CheckpointWriterActor =
     caf::typed_actor<caf::reacts_to<WriteCheckpoint>, caf::reacts_to<PrepareShards>,
-                     caf::reacts_to<DropShards>, caf::reacts_to<StatePart>>;
+                     caf::reacts_to<DropShards>, caf::reacts_to<StatePart>,
+                     caf::reacts_to<EpochEvaluated>>;
 using ShardWriterActor = caf::typed_actor<caf::reacts_to<StoreState>, caf::reacts_to<LookAgain>,
                                           caf::reacts_to<PartStored>>;
 using TracerActor = caf::typed_actor<caf::reacts_to<TraceBatch>, caf::reacts_to<ClockSample>,

@@ -8,7 +8,7 @@
 #include <limits>
 #include <numeric>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/record/shards/shard_stream.hpp"
 #include "actors/run/models/model_transfer.hpp"
 #include "actors/run/supervision/run_members.hpp"

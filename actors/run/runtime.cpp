@@ -11,7 +11,7 @@
 
 #include "actors/cluster/process_agent.hpp"
 #include "actors/cluster/rendezvous.hpp"
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint_writer.hpp"
 #include "actors/record/resume_hint.hpp"
 #include "actors/record/shards/shard_writer.hpp"
 #include "actors/record/tracer.hpp"
@@ -87,12 +87,13 @@ class CrewBuilder {
     SupervisorActor head = system_.spawn(supervisor, supervisor_config(std::move(observer)));
     if (config_.trace.on) crew_.tracer = spawn_tracer(head);
     if (!config_.checkpoint_folder.empty())
-      crew_.writer = spawn_aside(
-          checkpoint_writer, CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
-                                                    config_.keep_checkpoints, head,
-                                                    config_.resume ? config_.resume->path : "",
-                                                    config_.before_first_checkpoint, shard_nonce(),
-                                                    config_.identity_with, config_.job_file_with});
+      crew_.writer =
+          spawn_aside(checkpoint_writer,
+                      CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
+                                             config_.kept_checkpoints, config_.earlier_validations,
+                                             head, config_.resume ? config_.resume->path : "",
+                                             config_.before_first_checkpoint, shard_nonce(),
+                                             config_.identity_with, config_.job_file_with});
     if (config_.cluster) spawn_model_fetcher(head);
     if (config_.evaluator)
       crew_.evaluator = system_.spawn(

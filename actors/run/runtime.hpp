@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint_keeper.hpp"
 #include "actors/record/tracer.hpp"
 #include "actors/run/control/control_hub.hpp"
 #include "actors/run/control/live_settings.hpp"
@@ -85,7 +86,9 @@ struct RunConfig {
   TraceSettings trace;
   std::string checkpoint_folder;  // empty: no checkpoints
   double checkpoint_every_epochs = 1;
-  bool keep_checkpoints = true;  // false: a new one replaces the one before it
+  KeptCheckpoints kept_checkpoints;
+  // Of the run that this one continues in the same folder.
+  std::map<Epoch, Evaluation> earlier_validations;
   // Called once, by the writer's thread, before it writes the first one. Null: nothing to do.
   std::function<void()> before_first_checkpoint;
   // The folder holds results of another run: nothing is written there before the first step.

@@ -98,11 +98,13 @@ void SupervisorState::on_finished(RankFinished finished) {
 void SupervisorState::on_evaluated(const EpochEvaluated& evaluated) {
   last_news_ = now();
   --evaluations_due_;
-  if (!evaluated.error.empty())
+  if (evaluated.error.empty()) {
+    crew_.report_validation(evaluated);
+    config_.observer->on_validation(evaluated.epoch, evaluated.evaluation);
+  } else {
     config_.observer->on_warning("validation of epoch " + std::to_string(evaluated.epoch) + ": " +
                                  evaluated.error);
-  else
-    config_.observer->on_validation(evaluated.epoch, evaluated.evaluation);
+  }
   end_if_finished();
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "algorithms/parts/server_rules.hpp"
+#include "algorithms/role.hpp"
 
 namespace grapevine {
 namespace {

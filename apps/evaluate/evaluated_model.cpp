@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/run/models/model_average.hpp"
 #include "apps/compare/run_record.hpp"
 #include "apps/zoo/models.hpp"

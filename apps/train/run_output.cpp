@@ -144,11 +144,9 @@ void RunOutput::on_validation(Epoch epoch, const Evaluation& evaluation) {
           cell(evaluation.loss) + ',' + cell(evaluation.top1) + ',' + cell(evaluation.top5) + "\n");
   if (rows_) check(rows_->sync());  // the checkpoint of this epoch was there before it
   for (const auto& follower : followers_) follower->on_validation(epoch, step, evaluation);
-  if (keeper_) keeper_->on_validation(epoch, evaluation);
 }
 
-void RunOutput::on_checkpoint(const std::string& path) {
-  if (keeper_) keeper_->on_checkpoint(path);
+void RunOutput::on_checkpoint(const std::string& /*path*/) {
   if (rows_) check(rows_->sync());
   for (const auto& follower : followers_) follower->on_checkpoint();
 }

@@ -11,7 +11,6 @@
 #include "actors/record/files.hpp"
 #include "actors/run/reporter.hpp"
 #include "apps/monitoring/run_follower.hpp"
-#include "apps/train/resume/checkpoint_keeper.hpp"
 #include "apps/train/row_file.hpp"
 #include "apps/train/run_tally.hpp"
 
@@ -41,8 +40,6 @@ class RunOutput : public RunReport {
   void when_changed(std::function<void(const LiveSettings&)> call) { changed_ = std::move(call); }
   // REQUIRES: before the run.
   void add_follower(std::unique_ptr<RunFollower> follower);
-  // REQUIRES: before the run.
-  void keep_checkpoints(CheckpointKeeper keeper) { keeper_.emplace(std::move(keeper)); }
   // Of the rows that are kept. REQUIRES: before the run.
   const RecentLosses& kept_losses() const { return kept_losses_; }
 
@@ -79,7 +76,6 @@ class RunOutput : public RunReport {
   std::optional<RowFile> rows_;      // from then on
   RecentLosses kept_losses_;
   std::vector<std::unique_ptr<RunFollower>> followers_;
-  std::optional<CheckpointKeeper> keeper_;
   std::function<void()> before_first_step_;
   std::function<void(const LiveSettings&)> changed_;
   std::map<Epoch, Step> epoch_ends_;     // rank 0's last step of each epoch

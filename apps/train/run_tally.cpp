@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "apps/train/resume/checkpoint_keeper.hpp"
+#include "actors/record/checkpoints/checkpoint_keeper.hpp"
 
 namespace grapevine {
 namespace {

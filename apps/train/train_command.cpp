@@ -34,7 +34,6 @@
 #include "apps/train/join/train_join.hpp"
 #include "apps/train/live/live_settings.hpp"
 #include "apps/train/model_file.hpp"
-#include "apps/train/resume/checkpoint_keeper.hpp"
 #include "apps/train/resume/saved_job.hpp"
 #include "apps/train/run_end.hpp"
 #include "apps/train/run_output.hpp"
@@ -152,19 +151,13 @@ class TrainCommand : public Command {
   Expected<void> lead(TrainJob& job, RunDisplay& display, SignalFlags& signals,
                       Console& console) const {
     job.run.control = std::make_shared<ControlHub>();
-    const bool begins_anew = !continues_in_place(job);
     const std::vector<EarlierOutput> earlier =
-        begins_anew ? earlier_outputs(job.out) : std::vector<EarlierOutput>();
+        continues_in_place(job) ? std::vector<EarlierOutput>() : earlier_outputs(job.out);
     auto output = RunOutput::create(job.out + "/metrics.csv", output_before(job));
     if (!output) return bad_input(output.error().message);  // nothing has been trained yet
     auto late_job_file = leave_job_file(job);
     if (!late_job_file) return bad_input(late_job_file.error().message);
     if (auto followed = add_followers(job, **output, display); !followed) return followed;
-    auto kept = parse_kept_checkpoints(job.options.checkpoint_keep);
-    if (!kept) return kept.error();
-    CheckpointKeeper keeper(job.out + "/checkpoint", *kept);
-    if (!begins_anew) keeper.add_earlier(job.out + "/metrics.csv");
-    (*output)->keep_checkpoints(std::move(keeper));
     announce(job, display);
     if (job.run.cluster) job.run.cluster->job_text = job_file_text(*app_, job);
     // Before the first row and before the first checkpoint, whichever comes first.

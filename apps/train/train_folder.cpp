@@ -9,6 +9,7 @@
 
 #include "actors/record/files.hpp"
 #include "apps/train/job_file.hpp"
+#include "apps/train/resume/earlier_validations.hpp"
 #include "apps/train/train_trace.hpp"
 
 namespace grapevine {
@@ -114,7 +115,11 @@ Expected<void> make_folders(TrainJob& job) {
       !continues_in_place(job) && (has_summary(job.out) || has_checkpoint(job.out));
   job.run.checkpoint_folder = job.out + "/checkpoint";
   job.run.checkpoint_every_epochs = o.checkpoint_every;
-  job.run.keep_checkpoints = o.checkpoint_keep != "latest";
+  auto kept = parse_kept_checkpoints(o.checkpoint_keep);
+  if (!kept) return kept.error();
+  job.run.kept_checkpoints = *kept;
+  if (continues_in_place(job))
+    job.run.earlier_validations = earlier_validations(job.out + "/metrics.csv");
   if (job.run.trace.on)
     if (auto placed = place_trace(job.out, job.run.resume.has_value(), job.run.trace); !placed)
       return placed;

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <string>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/run/state_bytes.hpp"
 #include "tests/fuzz/fuzz_targets.hpp"
 #include "tests/fuzz/scratch_file.hpp"

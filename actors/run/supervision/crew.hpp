@@ -70,6 +70,10 @@ class Crew {
   void write(WriteCheckpoint checkpoint) const {
     supervisor_->send(actors_.writer, std::move(checkpoint));
   }
+  // To the writer, where there is one: it keeps the best checkpoint.
+  void report_validation(const EpochEvaluated& evaluated) const {
+    if (actors_.writer) supervisor_->send(actors_.writer, evaluated);
+  }
   // REQUIRES: the run has checkpoints.
   void prepare_shards(std::int64_t cut, std::string folder) const {
     supervisor_->send(actors_.writer, PrepareShards{cut, std::move(folder), actors_.peers});

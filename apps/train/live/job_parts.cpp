@@ -5,11 +5,11 @@
 #include <string>
 #include <utility>
 
+#include "actors/record/checkpoints/checkpoint_keeper.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/monitoring/metrics_endpoint.hpp"
 #include "apps/train/live/live_settings.hpp"
 #include "apps/train/live/schedule.hpp"
-#include "apps/train/resume/checkpoint_keeper.hpp"
 #include "apps/train/train_place.hpp"
 #include "apps/train/train_resume.hpp"
 #include "apps/train/train_trace.hpp"

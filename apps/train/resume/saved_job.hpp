@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "apps/train/train_options.hpp"
 #include "messages/expected.hpp"
 

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "actors/cluster/node_pool.hpp"
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/record/ledger.hpp"
 #include "actors/run/delay.hpp"
 #include "actors/run/models/model_average.hpp"

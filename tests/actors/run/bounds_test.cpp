@@ -9,7 +9,7 @@
 #include <future>
 #include <set>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint_writer.hpp"
 #include "actors/record/trace_budget.hpp"
 #include "actors/record/tracer.hpp"
 #include "actors/run/models/evaluator.hpp"

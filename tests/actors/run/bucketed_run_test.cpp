@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/run/simulation/watched_compute.hpp"
 #include "messages/trace/merged_trace.hpp"
 #include "tests/actors/run/virtual_scenario.hpp"

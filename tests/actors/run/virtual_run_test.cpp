@@ -515,7 +515,7 @@ TEST(VirtualRun, OnlyTheNewestCheckpointIsKeptWhereAskedFor) {
   Scenario scenario;
   scenario.folder = fresh_folder("keep-latest");
   const auto run_and_list = [&](RunConfig config) {
-    config.keep_checkpoints = false;
+    config.kept_checkpoints = *parse_kept_checkpoints("latest");
     EXPECT_FALSE(run_virtual(std::move(config), std::make_shared<Quiet>()).error);
     std::set<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(scenario.folder))
@@ -548,7 +548,7 @@ TEST(VirtualRun, ACheckpointInThePlaceOfTheLastOneIsKept) {
     for (const Step steps : {20, 24, 24}) {  // less than an epoch more: "final" again
       scenario.steps = steps;
       RunConfig config = make_run(scenario);
-      config.keep_checkpoints = false;
+      config.kept_checkpoints = *parse_kept_checkpoints("latest");
       if (auto before = read_checkpoint(scenario.folder)) config.resume = std::move(*before);
       ASSERT_FALSE(run_virtual(std::move(config), std::make_shared<Quiet>()).error);
       const auto kept = read_checkpoint(scenario.folder);

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "net/ucx/ucx.hpp"
 #include "tests/apps/cluster/network.hpp"
 #include "tests/apps/process.hpp"

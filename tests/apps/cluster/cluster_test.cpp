@@ -17,7 +17,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "net/addresses.hpp"
 #include "net/ucx/ucx.hpp"
 #include "tests/apps/cluster/job_processes.hpp"

@@ -15,7 +15,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "net/file_descriptor.hpp"
 #include "tests/apps/cluster/job_processes.hpp"
 #include "tests/apps/cluster/tls_folder.hpp"

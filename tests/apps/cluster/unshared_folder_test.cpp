@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "net/addresses.hpp"
 #include "net/ucx/ucx.hpp"
 #include "tests/apps/process.hpp"

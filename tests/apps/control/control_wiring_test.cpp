@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "tests/apps/control/control_run.hpp"
 
 namespace grapevine {

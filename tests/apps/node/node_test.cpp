@@ -16,7 +16,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "net/addresses.hpp"
 #include "tests/apps/node/relay.hpp"
 #include "tests/apps/process.hpp"

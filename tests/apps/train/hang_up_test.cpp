@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train/train_run.hpp"
 

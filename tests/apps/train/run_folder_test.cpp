@@ -9,7 +9,7 @@
 #include <sstream>
 #include <thread>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/record/files.hpp"
 #include "apps/train/run_output.hpp"
 #include "tests/apps/process.hpp"

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/run/state_bytes.hpp"
 
 namespace grapevine {

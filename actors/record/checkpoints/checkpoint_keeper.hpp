@@ -15,7 +15,7 @@ namespace grapevine {
 
 // --checkpoint-keep: all; the newest `newest` ones; or the newest and that of the best validation.
 struct KeptCheckpoints {
-  bool all = false;
+  bool all = true;
   bool best = false;
   std::int64_t newest = 1;
 };
@@ -26,16 +26,17 @@ Expected<KeptCheckpoints> parse_kept_checkpoints(const std::string& text);
 // Better: a higher top-1, where there is none a lower loss.
 bool better(const Evaluation& one, const Evaluation& other);
 
-// Removes only checkpoints that it was told of, never the newest. With `best` the link `best` in
-// the folder of checkpoints points to the best one. Belongs to one thread.
+// Removes only checkpoints that it was given, never the newest. With `best` the link `best` in the
+// folder of checkpoints points to the best one. Belongs to one thread: that which writes them, as a
+// name may be that of an earlier one.
 class CheckpointKeeper {
  public:
   CheckpointKeeper(std::filesystem::path folder, KeptCheckpoints kept)
       : folder_(std::move(folder)), kept_(kept) {}
 
-  // Of the run that this one continues: its checkpoint, those beside it, and the validations in its
-  // metrics.csv.
-  void add_earlier(const std::filesystem::path& metrics);
+  // Of the run that this one continues in the same folder: all checkpoints there, and its
+  // validations.
+  void add_earlier(const std::map<Epoch, Evaluation>& validations);
 
   void on_checkpoint(const std::string& path);
   // Of the epoch from 0.

@@ -1,6 +1,6 @@
 // Checkpoints on disk: what is damaged or does not belong together is named, wherever the damage
 // is.
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 
 #include <gtest/gtest.h>
 

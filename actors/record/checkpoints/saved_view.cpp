@@ -1,4 +1,4 @@
-#include "actors/record/saved_view.hpp"
+#include "actors/record/checkpoints/saved_view.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "actors/protocol.hpp"
-#include "actors/record/saved_view.hpp"
+#include "actors/record/checkpoints/saved_view.hpp"
 #include "actors/record/shards/shard_folder.hpp"
 #include "actors/run/control/live_settings.hpp"
 #include "algorithms/state_dict.hpp"
@@ -85,34 +85,5 @@ void remove_stale_checkpoints(const std::string& folder);
 // The first difference of `present`, as an error that names both values.
 Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& present,
                               const std::string& path);
-
-struct CheckpointWriterConfig {
-  std::string folder;
-  JobIdentity identity;
-  // false: a complete checkpoint replaces the previous one of this run, or the one that it resumed
-  // from.
-  bool keep_all = true;
-  SupervisorActor supervisor;
-  std::string resumed_from;            // a path, or empty
-  std::function<void()> before_first;  // called once, before the first is written; null: nothing
-  std::string nonce;                   // of the run: see ShardWriter
-  // After changes of settings. Null: there are none.
-  std::function<JobIdentity(const LiveSettings&)> identity_with = nullptr;
-  // The text of the job file with the settings that have changed. Null: checkpoints have none.
-  std::function<std::string(const LiveSettings&)> job_file_with = nullptr;
-};
-struct CheckpointWriterState {
-  const char* name = "checkpoint_writer";
-  CheckpointWriterConfig config;
-  std::string last;              // path of the newest checkpoint of this run, or empty
-  std::int64_t cut = 0;          // of the shards
-  std::vector<PeerActor> peers;  // by rank, of the same
-  ShardFolder shards;
-};
-// Writes beside training: answers WriteCheckpoint with CheckpointWritten. Keeps the folder for the
-// states of other processes. Spawn it detached.
-CheckpointWriterActor::behavior_type checkpoint_writer(
-    CheckpointWriterActor::stateful_pointer<CheckpointWriterState> self,
-    CheckpointWriterConfig config);
 
 }  // namespace grapevine

@@ -1,4 +1,4 @@
-#include "actors/record/checkpoint.hpp"
+#include "actors/record/checkpoints/checkpoint.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -403,71 +403,6 @@ Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& prese
   return {};
 }
 
-namespace {
-
-// For example without memory for one more copy of a state.
-Expected<std::string> try_write(const CheckpointWriterConfig& config, const WriteCheckpoint& order,
-                                const std::function<void()>& on_progress,
-                                const std::string& shards) {
-  try {
-    const bool changed = config.identity_with && !order.settings.empty();
-    return write_checkpoint(
-        config.folder, changed ? config.identity_with(order.settings) : config.identity, order,
-        on_progress, shards, config.job_file_with ? config.job_file_with(order.settings) : "");
-  } catch (...) {
-    return Error{Errc::failed, exception_line(std::current_exception())};
-  }
-}
-
-using Writer = CheckpointWriterActor::stateful_pointer<CheckpointWriterState>;
-
-// Of no rank's state: ranks may be lost.
-constexpr Rank kNoRank = -1;
-
-void report_shard_failure(Writer self, Rank rank, const Error& error) {
-  self->send(self->state.config.supervisor,
-             SnapshotRefused{self->state.cut, rank, "the folder for states: " + error.message});
-}
-
-void prepare_shards(Writer self, PrepareShards order) {
-  CheckpointWriterState& state = self->state;
-  if (const auto prepare = std::exchange(state.config.before_first, nullptr)) prepare();
-  state.cut = order.id;
-  state.peers = std::move(order.peers);
-  if (auto made = state.shards.open(order.folder, state.config.nonce); !made)
-    report_shard_failure(self, kNoRank, made.error());
-}
-
-// Parts of cuts that were given up may still arrive.
-void store_part(Writer self, const StatePart& part) {
-  CheckpointWriterState& state = self->state;
-  const StateChunk& chunk = part.chunk;
-  const auto rank = static_cast<std::size_t>(part.from);
-  if (cut_of(chunk) != state.cut || rank >= state.peers.size()) return;
-  const auto stored = state.shards.store(part.from, chunk.offset, chunk.total, chunk.data);
-  if (!stored) return report_shard_failure(self, part.from, stored.error());
-  self->send(state.config.supervisor, Progress{});
-  self->send(state.peers[rank], PartStored{state.cut, part.from, *stored});
-}
-
-void write_order(Writer self, const WriteCheckpoint& order) {
-  CheckpointWriterConfig& config = self->state.config;
-  std::string& last = self->state.last;
-  if (const auto prepare = std::exchange(config.before_first, nullptr)) prepare();
-  auto path = try_write(
-      config, order, [&] { self->send(config.supervisor, Progress{}); },
-      self->state.shards.path().string());
-  self->state.shards.remove();
-  std::error_code ignored;  // files that cannot be removed stay
-  const bool replaced = path && !last.empty() && fs::equivalent(last, *path, ignored);
-  if (path && !config.keep_all && !last.empty() && !replaced) fs::remove_all(last, ignored);
-  if (path) last = *path;
-  CheckpointWritten done{order.id, path ? *path : "", path ? "" : path.error().message};
-  self->send(config.supervisor, std::move(done));
-}
-
-}  // namespace
-
 std::string checkpoint_at(const std::string& path) {
   const auto folder = locate(path);
   return folder ? folder->string() : "";
@@ -477,20 +412,6 @@ std::string newest_checkpoint(const std::string& folder) {
   std::error_code none;
   const fs::path path = fs::canonical(fs::path(folder) / "latest", none);
   return none ? "" : path.string();
-}
-
-CheckpointWriterActor::behavior_type checkpoint_writer(
-    CheckpointWriterActor::stateful_pointer<CheckpointWriterState> self,
-    CheckpointWriterConfig config) {
-  self->state.config = std::move(config);
-  // An older one of the folder, or one elsewhere, is not this run's to remove.
-  const fs::path from = self->state.config.resumed_from;
-  if (!from.empty() && from == newest_checkpoint(self->state.config.folder))
-    self->state.last = (fs::path(self->state.config.folder) / from.filename()).string();
-  return {[self](const PrepareShards& order) { prepare_shards(self, order); },
-          [self](DropShards) { self->state.shards.remove(); },
-          [self](const StatePart& part) { store_part(self, part); },
-          [self](const WriteCheckpoint& order) { write_order(self, order); }};
 }
 
 }  // namespace grapevine

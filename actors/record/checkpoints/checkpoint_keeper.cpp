@@ -1,10 +1,9 @@
-#include "apps/train/resume/checkpoint_keeper.hpp"
+#include "actors/record/checkpoints/checkpoint_keeper.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <vector>
 
 #include <spdlog/spdlog.h>
@@ -29,21 +28,6 @@ std::optional<Epoch> epoch_of_checkpoint(const fs::path& path) {
   return static_cast<Epoch>(number - 1);
 }
 
-double number_in(const std::string& cell) {
-  return cell.empty() ? std::nan("") : std::strtod(cell.c_str(), nullptr);
-}
-
-std::vector<std::string> cells_of(const std::string& row) {
-  std::vector<std::string> cells(1);
-  for (const char c : row) {
-    if (c == ',')
-      cells.emplace_back();
-    else
-      cells.back() += c;
-  }
-  return cells;
-}
-
 }  // namespace
 
 Expected<KeptCheckpoints> parse_kept_checkpoints(const std::string& text) {
@@ -65,7 +49,7 @@ bool better(const Evaluation& one, const Evaluation& other) {
   return one.loss < other.loss;
 }
 
-void CheckpointKeeper::add_earlier(const fs::path& metrics) {
+void CheckpointKeeper::add_earlier(const std::map<Epoch, Evaluation>& validations) {
   std::error_code none;
   std::vector<std::pair<fs::file_time_type, fs::path>> found;
   for (const auto& entry : fs::directory_iterator(folder_, none))
@@ -73,18 +57,7 @@ void CheckpointKeeper::add_earlier(const fs::path& metrics) {
       found.emplace_back(fs::last_write_time(entry.path(), none), entry.path());
   std::sort(found.begin(), found.end());
   for (const auto& [time, path] : found) checkpoints_[written_++] = path;
-  std::ifstream rows(metrics);
-  std::string row;
-  if (!std::getline(rows, row)) return;
-  const std::size_t columns = cells_of(row).size();
-  while (std::getline(rows, row)) {
-    const std::vector<std::string> cells = cells_of(row);
-    if (cells.size() != columns || columns < 4 || cells[columns - 3].empty()) continue;
-    Evaluation evaluation;
-    evaluation.loss = number_in(cells[columns - 3]);
-    evaluation.top1 = number_in(cells[columns - 2]);
-    validations_[static_cast<Epoch>(number_in(cells[1]))] = evaluation;
-  }
+  validations_ = validations;
 }
 
 void CheckpointKeeper::on_checkpoint(const std::string& path) {
