@@ -49,6 +49,7 @@ Expected<Packet> wait_packet(int socket, Clock::time_point deadline, const Cance
     if (received == Received::packet) return packet;
     if (received == Received::closed)
       return Error{Errc::io, "it closed the connection without an answer"};
+    if (received == Received::no_descriptors) return Error{Errc::io, kNoDescriptors};
     if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
     const auto now = Clock::now();
     if (now >= deadline) return Error{Errc::timeout, late};

@@ -228,7 +228,11 @@ Expected<bool> Inbound::read_packets() {
     const Received received = receive_packet(socket_, packet);
     if (received == Received::nothing) return true;
     if (received == Received::closed) return false;
-    if (packet.bytes.size() == 1 && packet.descriptors.empty()) continue;  // a bell
+    if (received == Received::no_descriptors) return Error{Errc::io, kNoDescriptors};
+    if (packet.bytes.size() == 1 && packet.descriptors.empty()) {
+      rung_ = true;
+      continue;
+    }
     SegmentPacket segment;
     if (packet.bytes.size() != sizeof segment || packet.descriptors.size() != 1)
       return bad_record("a packet of an unknown kind");

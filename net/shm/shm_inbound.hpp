@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "messages/codec.hpp"
@@ -58,8 +59,11 @@ class Inbound {
   // sends, a lack of memory, a refusal of the sink. Throws what the allocator throws.
   Expected<int> receive(RecordSink& sink, int most);
 
-  // Reads the packets on the socket. False: the other end is closed. Errors (protocol).
+  // Reads the packets on the socket. False: the other end is closed. Errors: protocol; io: a lack
+  // of memory or descriptors.
   Expected<bool> read_packets();
+  // Whether a bell was among the packets that were read, also by receive(), since the last call.
+  bool take_bell() { return std::exchange(rung_, false); }
 
   // Says that records are to be announced by a bell. False: there are records now.
   bool sleep();
@@ -83,6 +87,7 @@ class Inbound {
 
   RingReader ring_;
   const int socket_;
+  bool rung_ = false;
   const std::shared_ptr<Returns> returns_;
   const CodecLimits limits_;
   std::map<std::uint32_t, std::shared_ptr<SharedMemory>> segments_;

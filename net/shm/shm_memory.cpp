@@ -48,7 +48,9 @@ Expected<std::shared_ptr<SharedMemory>> SharedMemory::open(FileDescriptor file,
     return Error{Errc::protocol, fmt::format("shared memory of {} bytes, {} of them with memory, "
                                              "where {} were announced",
                                              status.st_size, status.st_blocks * 512, bytes)};
-  return map(std::move(file), bytes);
+  auto memory = map(std::move(file), bytes);
+  if (memory) (*memory)->file_.reset();
+  return memory;
 }
 
 Expected<std::shared_ptr<SharedMemory>> SharedMemory::map(FileDescriptor file,

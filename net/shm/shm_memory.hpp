@@ -26,7 +26,8 @@ class SharedMemory {
 
   std::byte* data() const { return data_; }
   std::uint64_t bytes() const { return bytes_; }
-  // To be passed to other processes.
+  // To be passed to other processes. REQUIRES: made here. The mapping is all that is kept of
+  // others': a process may have thousands.
   int descriptor() const { return file_.get(); }
 
  private:
@@ -34,7 +35,7 @@ class SharedMemory {
       : file_(std::move(file)), data_(data), bytes_(bytes) {}
   static Expected<std::shared_ptr<SharedMemory>> map(FileDescriptor file, std::uint64_t bytes);
 
-  const FileDescriptor file_;
+  FileDescriptor file_;  // none in memory of another process
   std::byte* const data_;
   const std::uint64_t bytes_;
 };

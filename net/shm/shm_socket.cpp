@@ -92,12 +92,15 @@ Received receive_packet(int socket, Packet& packet) {
   header.msg_iovlen = 1;
   header.msg_control = control.data();
   header.msg_controllen = control.size();
-  const ssize_t count = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+  ssize_t count = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+  // The other end was closed with packets unread. That is reported once, before the packets here.
+  if (count < 0 && errno == ECONNRESET) count = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return Received::nothing;
   if (count <= 0) return Received::closed;
   packet.descriptors.clear();
   take_descriptors(header, packet.descriptors);
-  if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) return Received::closed;
+  if ((header.msg_flags & MSG_TRUNC) != 0) return Received::closed;
+  if ((header.msg_flags & MSG_CTRUNC) != 0) return Received::no_descriptors;
   packet.bytes.assign(bytes.begin(), bytes.begin() + count);
   return Received::packet;
 }

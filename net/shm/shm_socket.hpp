@@ -28,8 +28,11 @@ struct Packet {
   std::vector<FileDescriptor> descriptors;
 };
 
-enum class Received { packet, nothing, closed };
-// Does not wait. `closed` also where the packet is longer, or has more descriptors, than any here.
+inline constexpr char kNoDescriptors[] = "no descriptors are left: raise the limit (ulimit -n)";
+
+enum class Received { packet, nothing, closed, no_descriptors };
+// Does not wait. `closed` also where the packet is longer than any here. no_descriptors: this
+// process has none left for those of the packet, or there are more than any packet has here.
 Received receive_packet(int socket, Packet& packet);
 
 // False where it was not sent: the other end is closed, or does not read.

@@ -79,7 +79,7 @@ Expected<std::unique_ptr<ShmWire>> ShmWire::listen(const std::string& name,
   if (!listener) return listener.error();
   Expected<Poller> poller = Poller::make();
   if (!poller) return poller.error();
-  if (!poller->add(listener->get())) return Error{Errc::io, "no descriptors are left"};
+  if (!poller->add(listener->get())) return Error{Errc::io, kNoDescriptors};
   return std::unique_ptr<ShmWire>(new ShmWire(*std::move(listener), *std::move(poller), options));
 }
 
@@ -178,7 +178,7 @@ void ShmWire::post_to(const LinkPtr& link, F f) {
   try {
     const Expected<void> sent = f();
     if (sent) return;
-    why = kMalformed + sent.error().message;
+    why = loss_reason(sent.error());
   } catch (const std::exception&) {  // above all a lack of memory
     why = kErrorHere + exception_line(std::current_exception());
   }
@@ -249,9 +249,10 @@ bool ShmWire::receive(const LinkPtr& link, int most) {
   guard(link, [&] {
     Receiver receiver(*router_, link->process, link->said_goodbye);
     const Expected<int> taken = link->inbound->receive(receiver, most);
-    if (!taken) return end(link, kMalformed + taken.error().message);
+    if (!taken) return end(link, loss_reason(taken.error()));
     moved = *taken > 0;
-    if (link->said_goodbye) end(link, "");
+    if (link->said_goodbye) return end(link, "");
+    if (link->inbound->take_bell()) post();  // there may be room again
   });
   return moved;
 }
@@ -276,6 +277,7 @@ void ShmWire::sleep(int longest_ms) {
   do_events(idle ? longest_ms : 0);
   for (const LinkPtr& link : receiving_) link->inbound->wake();
   do_timers();
+  post();  // should there have been room without a bell
 }
 
 void ShmWire::do_events(int timeout_ms) {
@@ -298,8 +300,11 @@ void ShmWire::do_events(int timeout_ms) {
 void ShmWire::on_socket(const LinkPtr& link) {
   guard(link, [&] {
     const Expected<bool> open = link->inbound->read_packets();
-    if (!open) return end(link, kMalformed + open.error().message);
-    if (*open) return post();  // a bell: there may be room again
+    if (!open) return end(link, loss_reason(open.error()));
+    if (*open) {
+      if (link->inbound->take_bell()) post();  // there may be room again
+      return;
+    }
     drain(link);
     end(link, link->said_goodbye ? "" : "its process has ended");
   });
@@ -374,7 +379,7 @@ void ShmWire::open(LinkParts parts, std::int32_t process, const std::function<bo
     open_links_[static_cast<std::size_t>(process)] = link;
   }
   if (!answered) return end(link, "it has ended");
-  if (!poller_.add(socket)) end(link, std::string(kErrorHere) + "no descriptors are left");
+  if (!poller_.add(socket)) end(link, std::string(kErrorHere) + kNoDescriptors);
 }
 
 // Ends the link because of the other side; an empty `why`: because it left, or of a report from

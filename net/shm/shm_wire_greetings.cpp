@@ -59,6 +59,7 @@ void ShmWire::on_greeting(Greeting& greeting) {
     // A process that only looked whether it reaches this one (reaches_by_shm) has said nothing.
     if (received == Received::closed && !greeting.theirs) return forget(greeting);
     if (received == Received::closed) return refuse(greeting, "it closed the connection");
+    if (received == Received::no_descriptors) return refuse(greeting, kNoDescriptors);
     const Expected<bool> over = take_packet(greeting, std::move(packet));
     if (!over) return refuse(greeting, over.error().message);
     if (*over) return forget(greeting);

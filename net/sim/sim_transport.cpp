@@ -34,7 +34,7 @@ SimTransport::SimTransport(SimConfig config, std::function<Timestamp()> now)
   const Rank last = config_.world_size - 1;
   const auto nodes = static_cast<std::size_t>(config_.network.node_of(last)) + 1;
   const auto racks = static_cast<std::size_t>(config_.network.rack_of(last)) + 1;
-  nic_out_.resize(nodes, Timestamp{0});
+  nic_out_.resize(nodes);
   nic_in_.resize(nodes, Timestamp{0});
   rack_out_.resize(racks, Timestamp{0});
   rack_in_.resize(racks, Timestamp{0});
@@ -182,31 +182,81 @@ std::uint32_t SimTransport::free_slot() {
   return slot;
 }
 
-// Takes a new message through its sender's NIC, in the order of sending.
+// Takes a new message to its sender's NIC, in the order of sending.
 void SimTransport::launch(std::uint32_t slot) {
   Flight& flight = flights_[slot];
-  const NetworkModel& network = config_.network;
   const Rank from = flight.envelope.from, to = flight.envelope.to;
-  const bool inside = network.node_of(from) == network.node_of(to);
-  const LinkModel& link = inside ? network.inside : network.link;
   const Timestamp now = now_();
   Pair& own = pair(from, to);
   const std::uint64_t number = ++own.messages;
-  Timestamp begin = flight.is_down ? now : after_pauses(from, now);
-  const Duration length = time_of(flight.bytes, link.beta);
-  if (!flight.is_down && !inside) {
-    Timestamp& busy = nic_out_[static_cast<std::size_t>(network.node_of(from))];
-    begin = std::max(begin, busy);
-    busy = begin + length;
-  }
-  flight.left = begin + length;
-  flight.lost = !flight.is_down && draws_loss(flight.envelope, number);
-  const Duration way = from_seconds(link.alpha) + (inside ? Duration{0} : jitter(from, to, number));
-  flight.not_before = flight.left + way;
-  own.entered = std::max(own.entered, begin + way);
-  flight.stage = first_stage(from, to);
   flight.pair = &own;
-  push(own.entered, slot);
+  flight.lost = !flight.is_down && draws_loss(flight.envelope, number);
+  const bool inside = inside_a_node(flight);
+  flight.jitter = inside ? Duration{0} : jitter(from, to, number);
+  if (flight.is_down) return depart(slot, now);
+  const Timestamp begin = after_pauses(from, now);
+  if (inside) return depart(slot, begin);
+  if (begin == now && of(from).held == 0) return enter_nic(slot, now);
+  ++of(from).held;
+  flight.stage = Stage::pause;
+  push(begin, slot);
+}
+
+bool SimTransport::inside_a_node(const Flight& flight) const {
+  const NetworkModel& network = config_.network;
+  return network.node_of(flight.envelope.from) == network.node_of(flight.envelope.to);
+}
+
+void SimTransport::enter_nic(std::uint32_t slot, Timestamp now) {
+  const std::int32_t node = config_.network.node_of(flights_[slot].envelope.from);
+  SendingNic& nic = nic_out_[static_cast<std::size_t>(node)];
+  if (nic.waiting.empty() && nic.busy_until <= now) return transmit(slot, nic, now);
+  if (nic.waiting.empty()) events_.push({nic.busy_until, ++events_made_, 0, node});
+  nic.waiting.push_back(slot);
+}
+
+void SimTransport::transmit(std::uint32_t slot, SendingNic& nic, Timestamp now) {
+  nic.busy_until = now + time_of(flights_[slot].bytes, config_.network.link.beta);
+  depart(slot, now);
+}
+
+// What a rank had not begun to send when it died is never sent.
+void SimTransport::send_next(std::int32_t node, Timestamp now) {
+  SendingNic& nic = nic_out_[static_cast<std::size_t>(node)];
+  while (!nic.waiting.empty() && nic.busy_until <= now) {
+    const std::uint32_t slot = nic.waiting.front();
+    nic.waiting.pop_front();
+    if (is_unsent(flights_[slot]))
+      discard(slot, now);
+    else
+      transmit(slot, nic, now);
+  }
+  if (!nic.waiting.empty()) events_.push({nic.busy_until, ++events_made_, 0, node});
+}
+
+// Of one that waits to be sent: its sender is dead.
+bool SimTransport::is_unsent(const Flight& flight) const {
+  return of(flight.envelope.from).life != flight.from_life;
+}
+
+void SimTransport::discard(std::uint32_t slot, Timestamp now) {
+  note('x', flights_[slot], now);
+  flights_[slot].envelope.payload = {};
+  free_.push_back(slot);
+}
+
+// The first bit leaves the sender at `begin`.
+void SimTransport::depart(std::uint32_t slot, Timestamp begin) {
+  Flight& flight = flights_[slot];
+  const NetworkModel& network = config_.network;
+  const LinkModel& link = inside_a_node(flight) ? network.inside : network.link;
+  flight.left = begin + time_of(flight.bytes, link.beta);
+  const Duration way = from_seconds(link.alpha) + flight.jitter;
+  flight.not_before = flight.left + way;
+  Timestamp& entered = flight.pair->entered;
+  entered = std::max(entered, begin + way);
+  flight.stage = first_stage(flight.envelope.from, flight.envelope.to);
+  push(entered, slot);
 }
 
 // Links without faults change nothing: messages of a pair enter the network in their order.
@@ -217,7 +267,7 @@ SimTransport::Stage SimTransport::first_stage(Rank from, Rank to) const {
 }
 
 void SimTransport::push(Timestamp at, std::uint32_t flight) {
-  events_.push({at, ++events_made_, flight});
+  events_.push({at, ++events_made_, flight, kNoNode});
 }
 
 // One after the other; the first bit leaves at the returned time.
@@ -228,6 +278,16 @@ Timestamp SimTransport::pass_resource(Flight& flight, Timestamp now, Timestamp& 
   busy_until = begin + length;
   flight.not_before = std::max(flight.not_before, busy_until) + way;
   return begin + way;
+}
+
+// The whole way of a message without contention: all latencies, and the rate of its slowest part.
+LinkModel SimTransport::path_of(const Flight& flight) const {
+  const NetworkModel& network = config_.network;
+  if (inside_a_node(flight)) return network.inside;
+  if (network.rack_of(flight.envelope.from) == network.rack_of(flight.envelope.to))
+    return network.link;
+  return {network.link.alpha + network.uplink.alpha,
+          std::max(network.link.beta, network.uplink.beta)};
 }
 
 // Through what is wrong between the two ranks at this time.
@@ -243,8 +303,8 @@ Timestamp SimTransport::pass_link(Flight& flight, Timestamp now) {
       time = fault.at + fault.length;
       continue;
     }
-    const LinkModel& link = config_.network.link;
-    const LinkModel more{link.alpha * (fault.factor - 1), link.beta * fault.factor};
+    const LinkModel path = path_of(flight);
+    const LinkModel more{path.alpha * (fault.factor - 1), path.beta * fault.factor};
     time = pass_resource(flight, time, flight.pair->slow_until, more);
   }
   return time;
@@ -256,6 +316,9 @@ void SimTransport::pass(std::uint32_t number, Timestamp now) {
   const Rank from = flight.envelope.from, to = flight.envelope.to;
   Timestamp next = now;
   switch (flight.stage) {
+    case Stage::pause:
+      --of(from).held;
+      return is_unsent(flight) ? discard(number, now) : enter_nic(number, now);
     case Stage::uplink:
       next = pass_resource(flight, now, rack_out_[static_cast<std::size_t>(network.rack_of(from))],
                            network.uplink);
@@ -326,15 +389,12 @@ void SimTransport::run_next() {
   if (events_.empty()) return;
   const Event event = events_.top();
   events_.pop();
+  if (event.node != kNoNode) return send_next(event.node, event.at);
   Flight& flight = flights_[event.flight];
   if (flight.stage != Stage::delivery) return pass(event.flight, event.at);
+  if (!arrives(flight)) return discard(event.flight, event.at);
   free_.push_back(event.flight);
   const bool is_down = flight.is_down, lost = flight.lost;
-  if (!arrives(flight)) {
-    note('x', flight, event.at);
-    flight.envelope.payload = {};
-    return;
-  }
   ++deliveries_;
   note(is_down ? 'D' : lost ? 'l' : 'm', flight, event.at);
   if (watch_ && lost) watch_->on_lost(event.at, flight.envelope);

@@ -1,6 +1,7 @@
 // SimTransport: a transport in virtual time, over a modelled network.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -76,7 +77,10 @@ class SimTransport final : public Transport {
   void set_clock(std::function<Timestamp()> now) { now_ = std::move(now); }
 
  private:
-  enum class Stage : std::uint8_t { uplink, downlink, link, nic, delivery };
+  static constexpr std::int32_t kNoNode = -1;
+
+  // pause: of its sender; nic: of its receiver.
+  enum class Stage : std::uint8_t { pause, uplink, downlink, link, nic, delivery };
   struct Pair {
     Timestamp entered{0};  // the network behind the sender's NIC
     Timestamp passed{0};   // what is wrong between the two ranks
@@ -92,21 +96,29 @@ class SimTransport final : public Transport {
     std::uint32_t from_life = 0, to_life = 0;
     Timestamp left{0};        // the last bit has left the sender's NIC
     Timestamp not_before{0};  // the last bit can have arrived
+    Duration jitter{0};
     Stage stage = Stage::nic;
     Pair* pair = nullptr;  // of its ranks
   };
   struct Event {
     Timestamp at;
     std::uint64_t number;
-    std::uint32_t flight;
+    std::uint32_t flight;         // if there is no
+    std::int32_t node = kNoNode;  // whose sending NIC is free
     bool operator<(const Event& other) const {
       return at != other.at ? at > other.at : number > other.number;
     }
+  };
+  // Of a node, to other nodes: one message after the other.
+  struct SendingNic {
+    Timestamp busy_until{0};
+    std::deque<std::uint32_t> waiting;  // flights
   };
   struct OfRank {
     std::shared_ptr<Inbox> inbox;
     std::uint32_t life = 0;
     std::vector<Timestamp> ends;  // of its lives
+    std::int64_t held = 0;        // messages that wait for the end of its pause
     TransportCounters sent;
     Rank newest_to = -1;     // whom it has sent to last
     Pair* newest = nullptr;  // and their pair
@@ -123,6 +135,12 @@ class SimTransport final : public Transport {
 
   std::uint32_t free_slot();
   void launch(std::uint32_t slot);
+  void enter_nic(std::uint32_t slot, Timestamp now);
+  void transmit(std::uint32_t slot, SendingNic& nic, Timestamp now);
+  void send_next(std::int32_t node, Timestamp now);
+  void depart(std::uint32_t slot, Timestamp begin);
+  bool is_unsent(const Flight& flight) const;
+  void discard(std::uint32_t slot, Timestamp now);
   void push(Timestamp at, std::uint32_t flight);
   void pass(std::uint32_t number, Timestamp now);
   Timestamp pass_resource(Flight& flight, Timestamp now, Timestamp& busy_until,
@@ -132,6 +150,8 @@ class SimTransport final : public Transport {
   bool arrives(const Flight& flight) const;
   void note(char kind, const Flight& flight, Timestamp now);
   Stage first_stage(Rank from, Rank to) const;
+  bool inside_a_node(const Flight& flight) const;
+  LinkModel path_of(const Flight& flight) const;
   static Stage next_stage(Stage stage) { return static_cast<Stage>(static_cast<int>(stage) + 1); }
 
   const SimConfig config_;
@@ -139,7 +159,8 @@ class SimTransport final : public Transport {
   std::shared_ptr<NetworkWatch> watch_;
   mutable std::mutex mutex_;  // guards what follows; not held during a delivery
   std::vector<OfRank> ranks_;
-  std::vector<Timestamp> nic_out_, nic_in_;  // of nodes: busy until
+  std::vector<SendingNic> nic_out_;
+  std::vector<Timestamp> nic_in_;  // of nodes: busy until
   std::vector<Timestamp> rack_out_, rack_in_;
   std::unordered_map<std::uint64_t, Pair> pairs_;  // its elements stay where they are
   std::vector<Flight> flights_;

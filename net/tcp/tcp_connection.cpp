@@ -21,6 +21,7 @@ constexpr std::size_t kBehindPayloadBytes = std::size_t{4} << 10;
 constexpr std::size_t kPayloadParts = 16;  // of a payload, in one system call
 // Read before other connections have their turn.
 constexpr int kReadsAtOnce = 16;
+constexpr int kReadsAtMost = 4096;  // more than the kernel keeps for a connection
 
 std::byte* buffer() {
   // Of the event loop's thread, whose connections take turns. Not zeroed.
@@ -122,8 +123,10 @@ void Connection::on_readable() {
 
 void Connection::on_writable() {
   if (std::exchange(wakes_for_handshake_, false)) return on_readable();
-  outbox_.resume();
-  if (state_ == State::draining) say_goodbye();
+  guard([this] {
+    outbox_.resume();
+    if (state_ == State::draining) say_goodbye();
+  });
 }
 
 void Connection::pump_when_writable() {
@@ -139,6 +142,12 @@ void Connection::on_broken(const std::string& why) {
       while (self->state_ != State::closed && self->read_once()) continue;
       if (self->state_ != State::closed) self->owner_.on_closed(*self);
     });
+  });
+}
+
+void Connection::read_what_has_arrived() {
+  guard([this] {
+    for (int reads = 0; reads < kReadsAtMost && is_open() && read_once();) ++reads;
   });
 }
 
@@ -227,7 +236,7 @@ void Connection::consume(std::size_t in_payload, std::size_t in_buffer) {
   Expected<void> read;
   if (in_payload > 0) read = reader_->payload_filled(in_payload, *receiver_);
   if (read && in_buffer > 0) read = reader_->consume(buffer(), in_buffer, *receiver_);
-  if (!read) return owner_.on_failed(*this, kMalformed + read.error().message);
+  if (!read) return owner_.on_failed(*this, loss_reason(read.error()));
   if (receiver_->pings() == pings) return;
   outbox_.add({encode_control({Control::pong, 0}), {}});
   outbox_.pump_all();

@@ -45,6 +45,9 @@ class Connection final : public OutboxLoop, public std::enable_shared_from_this<
   void open(std::int32_t process, RankRouter& router, const CodecLimits& limits, ReceivePool& pool);
   // The rest of the outbox is sent, then the end; the owner learns when the other side ends.
   void drain();
+  // As far as the kernel has it: the other process is about to be given up. It may live and write
+  // on, so there is a bound. The owner may learn that the connection has ended.
+  void read_what_has_arrived();
   // No callback follows. Bytes of either side that are under way are dropped.
   void close();
 

@@ -50,7 +50,18 @@ void Hub::adopt(std::unique_ptr<Stream> stream, std::int32_t process) {
   open(add(std::move(stream)), process);
 }
 
+// A lack of memory or descriptors ends this one: the others stay, and further ones are accepted.
 void Hub::on_connection(FileDescriptor socket) {
+  try {
+    greet(std::move(socket));
+  } catch (const std::exception&) {
+    if (const auto more = dropped_.admit())
+      spdlog::warn("tcp: dropped a connection: {}{}", exception_line(std::current_exception()),
+                   *more);
+  }
+}
+
+void Hub::greet(FileDescriptor socket) {
   const auto unauthenticated = std::count_if(connections_.begin(), connections_.end(),
                                              [](const auto& c) { return !c->is_open(); });
   Connection& c = add(options_.tls == nullptr ? make_plain_stream(std::move(socket))
@@ -138,8 +149,11 @@ void Hub::on_closed(Connection& c) {
 }
 
 void Hub::drop(std::int32_t process) {
-  if (Connection* c = find_process(process)) return end(*c, "");
-  lose(process, "");
+  Connection* const found = find_process(process);
+  if (found == nullptr) return lose(process, "");
+  const std::shared_ptr<Connection> c = found->shared_from_this();
+  c->read_what_has_arrived();
+  if (c->is_open()) end(*c, "");
 }
 
 void Hub::expect(std::int32_t process) {

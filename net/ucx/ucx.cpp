@@ -201,7 +201,6 @@ void UcxTransport::send(Envelope envelope) {
 
 void UcxTransport::process_down(std::int32_t process) {
   check_other(process);
-  router().process_left(process, "");
   report(process, false);
 }
 

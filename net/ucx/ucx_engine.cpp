@@ -22,10 +22,11 @@
 namespace grapevine::ucx {
 namespace {
 
-constexpr unsigned kMessageId = 0;    // of the only kind of active message
-constexpr int kProgressRounds = 64;   // before other work
-constexpr int kVainPolls = 16;        // about a microsecond: then the caller may yield
-constexpr int kRendezvousAtOnce = 4;  // of one process
+constexpr unsigned kMessageId = 0;              // of the only kind of active message
+constexpr int kProgressRounds = 64;             // before other work
+constexpr int kProgressRoundsAtMost = 1 << 16;  // for what has arrived
+constexpr int kVainPolls = 16;                  // about a microsecond: then the caller may yield
+constexpr int kRendezvousAtOnce = 4;            // of one process
 constexpr std::size_t kMaxSpareSends = 64;
 constexpr std::size_t kMaxEarlyHellos = 4096;  // unauthenticated hellos cannot fill the memory
 constexpr std::chrono::milliseconds kHelloInterval{200};  // the others may expect us later
@@ -699,10 +700,21 @@ void Engine::fail(Link& link, const std::string& why) {
   abandon(link);
 }
 
+// Behind what has arrived, of a process that may live and send on.
 void Engine::lose(std::int32_t process) {
   expected_.erase(process);
-  if (links_[static_cast<std::size_t>(process)] == nullptr) return;  // it has no link here
+  for (int rounds = 0; rounds < kProgressRoundsAtMost; ++rounds)
+    if (ucp_worker_progress(worker_->handle()) == 0) break;
+  if (links_[static_cast<std::size_t>(process)] == nullptr) {  // it has no link here
+    events_.emplace_back(ProcessLeft{process, ""});
+    return;
+  }
   Link& link = *links_[static_cast<std::size_t>(process)];
+  if (link.open) events_.emplace_back(ProcessLeft{process, ""});
+  give_up(link);
+}
+
+void Engine::give_up(Link& link) {
   if (link.open) {
     link.open = false;
     link.lost = any_lost_ = true;
@@ -793,7 +805,7 @@ void Engine::close_endpoints() {
   for (const auto& link : links_) {
     if (link == nullptr || link->endpoint == nullptr || link->closing) continue;
     if (link->open && !link->saw_all) {
-      lose(link->process);
+      give_up(*link);
       continue;
     }
     link->closing = true;

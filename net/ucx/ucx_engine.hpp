@@ -26,7 +26,7 @@ namespace grapevine::ucx {
 
 struct ProcessLeft {
   std::int32_t process = 0;
-  std::string reason;  // why it was lost; empty: it sent goodbye
+  std::string reason;  // why it was lost; empty: it sent goodbye, or was reported dead
 };
 
 // A process takes the place of one that was lost: its messages follow.
@@ -78,7 +78,8 @@ class Engine {
   QueuedBytes& queued_bytes() { return queued_bytes_; }
   std::vector<Event> take_events();
 
-  // The process is known to be dead. No event.
+  // The process is known to be dead: a ProcessLeft, unless there was one, behind all that has
+  // arrived.
   void lose(std::int32_t process);
   // A lost process, or one that was absent, may return.
   void expect(std::int32_t process);
@@ -134,6 +135,7 @@ class Engine {
   template <class F>
   void guard(Link* link, F f) noexcept;
   void fail_overwhelmed();
+  void give_up(Link& link);
   void abandon(Link& link);
   void close_broken();
   void release_unfetchable();

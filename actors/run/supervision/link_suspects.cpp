@@ -39,7 +39,9 @@ Error link_error(const LinkLost& lost, const RunMembers& members) {
 }
 
 std::int32_t dispensable_process(const LinkLost& lost, const RunMembers& members) {
-  for (const Rank rank : {lost.peer, lost.reporter})
+  const bool reporter_fails = is_error_here(lost.reason);
+  for (const Rank rank :
+       {reporter_fails ? lost.reporter : lost.peer, reporter_fails ? lost.peer : lost.reporter})
     if (const std::int32_t process = members.process_of(rank); process > 0) return process;
   return 0;
 }

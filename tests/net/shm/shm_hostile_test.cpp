@@ -125,7 +125,8 @@ TEST(ShmHostile, AWrongProofIsRefused) {
 
 class WithPuppet {
  public:
-  WithPuppet() {
+  // `hook`: of rank 0's inbox.
+  explicit WithPuppet(const RecordingInbox::Hook& hook = nullptr) {
     for (int p = 0; p < 2; ++p) transports_.push_back(make_shm());
     const std::vector<std::string> addresses = {transports_[0]->address(),
                                                 transports_[1]->address(), "the puppet"};
@@ -142,7 +143,8 @@ class WithPuppet {
         links_[to] = std::make_unique<shm::LinkParts>(*std::move(dialled));
       }
     });
-    for (Rank r = 0; r < 2; ++r) inboxes_.push_back(attach(*transports_[r], r));
+    for (Rank r = 0; r < 2; ++r)
+      inboxes_.push_back(attach(*transports_[r], r, r == 0 ? hook : RecordingInbox::Hook()));
     writer_ = std::make_unique<shm::RingWriter>(links_[0]->own.outbox);
   }
 
@@ -390,6 +392,35 @@ TEST(ShmHostile, ReturnsAndReceiptsOfNothingEndTheLink) {
     send();
     world.expect_only_it_is_lost();
   }
+}
+
+// A socket that is closed with a bell unread reports that before what was sent through it.
+TEST(ShmHostile, WhatWasSentBeforeAnEndWithAnUnreadBellArrives) {
+  Rng rng(1);
+  std::promise<void> entered, release;
+  const auto released = release.get_future().share();
+  WithPuppet world([&, first = true](const Envelope&) mutable {
+    if (!std::exchange(first, false)) return;
+    entered.set_value();
+    released.wait();
+  });
+  world.send_record(shm::RecordKind::message, message(rng, 2, 0, 100, in(shm::Where::inlined)));
+  entered.get_future().wait();
+  world.inbox_box().asleep = 1;  // so that rank 0 rings
+  world.transport(0).send(numbered(0, 2, 0));
+  constexpr std::uint64_t kBytes = 64 << 10;
+  const auto memory = shm::SharedMemory::make(kBytes);
+  ASSERT_TRUE(memory.ok());
+  const shm::SegmentPacket packet{shm::SegmentPacket::kMagic, 1, kBytes};
+  ASSERT_TRUE(shm::send_packet(world.socket(), &packet, sizeof packet, {(*memory)->descriptor()}));
+  world.send_record(shm::RecordKind::message, message(rng, 2, 0, 100, block(1, 0, 0)));
+  world.send_record(shm::RecordKind::message, message(rng, 2, 0, 100, in(shm::Where::inlined)));
+  world.send_record(shm::RecordKind::goodbye, Bytes(8));
+  world.hang_up();
+  release.set_value();
+  ASSERT_TRUE(world.inbox(0).wait_down(2));
+  EXPECT_EQ(world.inbox(0).messages_from(2).size(), 3u);
+  EXPECT_EQ(world.inbox(0).down_reason(2), "");
 }
 
 }  // namespace shm_hostile_test

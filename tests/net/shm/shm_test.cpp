@@ -7,6 +7,12 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
+
+#include <filesystem>
+
+#include <cstring>
+
 #include <future>
 #include <thread>
 
@@ -266,6 +272,59 @@ TEST(ShmLoss, AReportedLossComesOnceAfterWhatHasArrived) {
   ASSERT_TRUE(b->wait_down(0)) << "the link is closed";
   EXPECT_EQ(a->down_count(1), 1);
   EXPECT_EQ(a->down_reason(1), "");
+}
+
+// In memory of the heap: the sender copies it.
+Envelope with_bytes(Envelope message, std::int64_t bytes) {
+  at::Tensor data = at::empty({bytes}, at::kByte);
+  std::memset(data.data_ptr(), 1, static_cast<std::size_t>(bytes));
+  std::get<Chunk>(message.payload).data = FrozenTensor::freeze(std::move(data));
+  return message;
+}
+
+// The bell that says so may be read among the packets of a new segment.
+TEST(ShmLink, MessagesThatWaitForRoomLeaveWhateverElseArrives) {
+  ShmWorld world(2, 1);
+  std::promise<void> entered, release, sent;
+  const auto released = release.get_future().share(), all_sent = sent.get_future().share();
+  const auto a = attach(world.endpoint(0), 0, [&](const Envelope& e) {
+    if (index_of(e) != 0) return;
+    entered.set_value();
+    released.wait();
+  });
+  const auto b = attach(world.endpoint(1), 1, [&](const Envelope& e) {
+    if (index_of(e) == 0) all_sent.wait();
+  });
+  world.endpoint(1).send(numbered(1, 0, 0));
+  entered.get_future().wait();
+  // More than a sender copies before the receiver has read.
+  for (int i = 0; i < 3; ++i)
+    world.endpoint(0).send(with_bytes(numbered(0, 1, i), std::int64_t{40} << 20));
+  sent.set_value();
+  ASSERT_TRUE(b->wait_messages(1));
+  world.endpoint(1).send(with_bytes(numbered(1, 0, 1), 100'000));
+  release.set_value();
+  EXPECT_TRUE(b->wait_messages(3));
+}
+
+// Tensors of a size of their own have segments of their own.
+TEST(ShmLink, ReceivedSegmentsTakeNoDescriptors) {
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator open("/proc/self/fd");
+    return std::distance(begin(open), end(open));
+  };
+  ShmWorld world(2, 1);
+  const auto a = attach(world.endpoint(0), 0);
+  const auto b = attach(world.endpoint(1), 1);
+  world.endpoint(0).send(with_bytes(numbered(0, 1, 0), 1 << 20));
+  ASSERT_TRUE(b->wait_messages(1));
+  const auto before = descriptors();
+  constexpr int kSegments = 4;
+  for (int i = 1; i <= kSegments; ++i) {
+    world.endpoint(0).send(with_bytes(numbered(0, 1, i), std::int64_t{70 + i} << 20));
+    ASSERT_TRUE(b->wait_messages(static_cast<std::size_t>(i) + 1));
+  }
+  EXPECT_LE(descriptors() - before, kSegments) << "those of the sender, which passes them on";
 }
 
 TEST(ShmReturn, AnExpectedProcessMayReturnAndBeLostAgain) {

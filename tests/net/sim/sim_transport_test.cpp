@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "messages/codec.hpp"
+#include "messages/random.hpp"
 #include "net/sim/scaled_size.hpp"
 #include "tests/conformance/transport_suite.hpp"
 
@@ -237,6 +238,30 @@ TEST(SimTransport, ASlowLinkTakesItsFactorAndDelaysNoOther) {
   EXPECT_NEAR(to_seconds(network.at_rank(2)[0].at), kAlpha + 2 * bytes * kBeta, 1e-6);
 }
 
+// The factor is of the way between the two ranks, whatever it leads over.
+TEST(SimTransport, ASlowLinkTakesItsFactorInsideANodeAndBetweenRacks) {
+  SimConfig config = plain(8);
+  config.network.ranks_per_node = 2;
+  config.network.nodes_per_rack = 2;
+  config.network.inside = {1e-5, 1e-8};
+  config.network.uplink = {1e-2, 1e-5};
+  for (const Rank to : {1, 2, 4}) {
+    SCOPED_TRACE("to rank " + std::to_string(to));
+    const auto arrival = [&](double factor) {
+      SimConfig slow = config;
+      slow.link_faults.push_back(
+          {LinkFault::Kind::slow, 0, to, Timestamp{0}, std::chrono::hours(1), factor});
+      Network network(slow);
+      network.send(0, to, 0, 25'000);
+      network.run();
+      return to_seconds(network.at_rank(to).at(0).at);
+    };
+    const double usual = arrival(1);
+    for (const double factor : {2.0, 7.0})
+      EXPECT_NEAR(arrival(factor) / usual, factor, 0.02 * factor);
+  }
+}
+
 TEST(SimTransport, MessagesStayInOrderWhenALinkIsNoLongerSlow) {
   SimConfig config = plain(2);
   config.link_faults.push_back(
@@ -280,6 +305,75 @@ TEST(SimTransport, WhatHasNotLeftTheNicDiesWithItsRank) {
   for (const Arrival& arrival : network.at_rank(0))
     EXPECT_LE(arrival.at, std::chrono::milliseconds(5));
   EXPECT_EQ(network.at_rank(2).size(), 1u);
+}
+
+// What it had not begun to send takes no time, of others and of its next life.
+TEST(SimTransport, TheQueueOfADeadRankEndsWithIt) {
+  Network network(plain(3));
+  for (std::int32_t index = 0; index < 10; ++index)
+    network.send(0, 1, index, 25'000);  // 0.1 s each
+  network.run_until(std::chrono::milliseconds(5));
+  network.transport_.detach(0);
+  network.run_until(std::chrono::milliseconds(450));
+  network.send(2, 1, 77);
+  network.run();
+  const auto arrivals = network.at_rank(1);
+  ASSERT_EQ(arrivals.size(), 2u);
+  EXPECT_EQ(arrivals[0].index, -1);
+  EXPECT_LT(arrivals[0].at, std::chrono::milliseconds(110)) << "behind the one that was under way";
+  EXPECT_EQ(arrivals[1].index, 77);
+  EXPECT_LT(arrivals[1].at, std::chrono::milliseconds(455));
+}
+
+// Its messages wait before the NIC, which the other ranks of its node use meanwhile.
+TEST(SimTransport, APausedRankHoldsUpNoOtherOfItsNode) {
+  SimConfig config = plain(4);
+  config.network.ranks_per_node = 2;
+  config.pauses.push_back({0, Timestamp{0}, std::chrono::seconds(1)});
+  Network network(config);
+  network.send(0, 2, 0, 1000);
+  network.send(1, 2, 1, 1000);
+  network.run();
+  const auto arrivals = network.at_rank(2);
+  ASSERT_EQ(arrivals.size(), 2u);
+  EXPECT_EQ(arrivals[0].index, 1);
+  EXPECT_LT(arrivals[0].at, std::chrono::milliseconds(10));
+  EXPECT_GE(arrivals[1].at, std::chrono::seconds(1));
+}
+
+// Whatever happens to a rank and its links, of a pair no message passes another one.
+TEST(SimTransport, PairsStayInOrderThroughPausesAndQueues) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE("seed=" + std::to_string(seed));
+    Rng rng(seed);
+    SimConfig config = plain(6);
+    config.network.ranks_per_node = 2;
+    config.network.nodes_per_rack = seed % 2 == 0 ? 2 : 0;
+    config.network.jitter = 1e-3;
+    const auto time = [&](int most_ms) {
+      return Timestamp(std::chrono::microseconds(rng() % (1000 * static_cast<unsigned>(most_ms))));
+    };
+    for (int i = 0; i < 4; ++i)
+      config.pauses.push_back({static_cast<Rank>(rng() % 6), time(200), time(50)});
+    Network network(config);
+    std::map<std::pair<Rank, Rank>, std::int32_t> sent;
+    for (int i = 0; i < 300; ++i) {
+      const auto from = static_cast<Rank>(rng() % 6), to = static_cast<Rank>(rng() % 6);
+      if (from == to) continue;
+      network.send(from, to, sent[{from, to}]++, static_cast<std::int64_t>(rng() % 2000));
+      // Also at the very end of a pause.
+      const Timestamp next =
+          rng() % 4 == 0 ? config.pauses[rng() % 4].end() : network.now_ + time(3);
+      network.run_until(std::max(network.now_, next));
+    }
+    network.run();
+    std::map<std::pair<Rank, Rank>, std::int32_t> arrived;
+    for (const Arrival& arrival : network.arrivals) {
+      const int expected = arrived[{arrival.from, arrival.to}]++;
+      ASSERT_EQ(arrival.index, expected) << arrival.from << " to " << arrival.to;
+    }
+    EXPECT_EQ(arrived, sent);
+  }
 }
 
 // A receiver that is paused meanwhile hears of the earlier life neither a message nor its end.

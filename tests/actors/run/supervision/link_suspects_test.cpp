@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "messages/random.hpp"
+#include "net/loss_reason.hpp"
 
 namespace grapevine {
 namespace link_suspects_test {
@@ -66,6 +67,20 @@ TEST(LinkSuspects, AllProcessesButTheFirstAreDispensable) {
       EXPECT_EQ(process, of_peer > 0 ? of_peer : members.process_of(reporter))
           << reporter << " to " << peer;
     }
+}
+
+// A process that could not receive a message is the one that fails, not that which sent it.
+TEST(LinkSuspects, AnErrorOfTheReporterMakesItTheDispensableOne) {
+  RunMembers members(7, 1);
+  members.set_processes(3);
+  for (Rank reporter = 0; reporter < 7; ++reporter)
+    for (Rank peer = 0; peer < 7; ++peer) {
+      const std::string reason = loss_reason({Errc::io, "no memory"});
+      const std::int32_t process = dispensable_process({reporter, peer, reason}, members);
+      const std::int32_t own = members.process_of(reporter);
+      EXPECT_EQ(process, own > 0 ? own : members.process_of(peer)) << reporter << " to " << peer;
+    }
+  EXPECT_FALSE(is_error_here(loss_reason({Errc::protocol, "noise"})));
 }
 
 }  // namespace link_suspects_test
