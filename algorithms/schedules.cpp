@@ -75,15 +75,17 @@ Expected<LrSchedule> LrSchedule::make(const LrConfig& config) {
   schedule.warmup_from_ = config.per_256 && config.warmup_from == 0
                               ? std::min(config.lr, schedule.base_)
                               : config.warmup_from * schedule.base_;
-  schedule.warmup_epochs_ = config.warmup_epochs;
   schedule.step_epochs_ = config.steps_per_epoch > 0 ? 1 / config.steps_per_epoch : 0;
+  schedule.warmup_steps_ = config.warmup_steps;
+  schedule.warmup_epochs_ =
+      config.warmup_steps > 0 ? config.warmup_steps * schedule.step_epochs_ : config.warmup_epochs;
   schedule.epochs_ = config.epochs;
 
   if (Expected<void> spec = schedule.parse_spec(config.spec); !spec) return spec.error();
   if (schedule.follows_the_end() && !(std::isfinite(config.epochs) && config.epochs > 0))
     return bad_input("--epochs " + number_text(config.epochs) + " for --lr-schedule " +
                      config.spec + ": expected a finite number above 0");
-  if (schedule.kind_ == Kind::one_cycle && config.warmup_epochs > 0)
+  if (schedule.kind_ == Kind::one_cycle && schedule.warmup_epochs_ > 0)
     return bad_input("--warmup-epochs " + number_text(config.warmup_epochs) +
                      ": --lr-schedule one-cycle has a warm-up of its own: leave it out");
   return schedule;
@@ -91,12 +93,31 @@ Expected<LrSchedule> LrSchedule::make(const LrConfig& config) {
 
 // Epochs, or steps with an s behind them; nothing for other texts, or where the length of an epoch
 // is not known.
-std::optional<double> LrSchedule::parse_moment(std::string_view text) const {
+std::optional<LrSchedule::Moment> LrSchedule::parse_moment(std::string_view text) const {
   const bool steps = !text.empty() && text.back() == 's';
   if (steps) text.remove_suffix(1);
   const std::optional<double> number = parse_number(text);
   if (!number || (steps && step_epochs_ == 0)) return std::nullopt;
-  return steps ? *number * step_epochs_ : *number;
+  return Moment{*number, steps};
+}
+
+double LrSchedule::epochs_of(const Moment& moment) const {
+  return moment.in_steps ? moment.number * step_epochs_ : moment.number;
+}
+
+LrSchedule LrSchedule::among(const Horizon& horizon) const {
+  LrSchedule changed = *this;
+  if (step_epochs_ > 0) changed.step_epochs_ = 1 / horizon.steps_per_epoch;
+  if (!horizon.by_samples && horizon.steps > 0) {
+    const auto steps = static_cast<double>(horizon.steps);
+    changed.epochs_ = steps / horizon.steps_per_epoch;
+    changed.first_epoch_ = horizon.first_epoch;
+    changed.first_progress_ = static_cast<double>(horizon.first_step) / steps;
+  }
+  if (warmup_steps_ > 0) changed.warmup_epochs_ = horizon.epoch_at(warmup_steps_);
+  for (std::size_t i = 0; i < moments_.size(); ++i)
+    if (moments_[i].in_steps) changed.milestones_[i] = horizon.epoch_at(moments_[i].number);
+  return changed;
 }
 
 // "GAMMA@T1,T2,…"
@@ -111,9 +132,10 @@ Expected<void> LrSchedule::parse_step(const std::string& spec, const std::string
   if (!gamma || *gamma < 0) return bad;
   for (const std::string_view piece :
        split_at_commas(std::string_view(argument).substr(at_sign + 1))) {
-    const std::optional<double> moment = parse_moment(piece);
-    if (!moment || *moment <= (milestones_.empty() ? 0 : milestones_.back())) return bad;
-    milestones_.push_back(*moment);
+    const std::optional<Moment> moment = parse_moment(piece);
+    if (!moment || epochs_of(*moment) <= (milestones_.empty() ? 0 : milestones_.back())) return bad;
+    milestones_.push_back(epochs_of(*moment));
+    moments_.push_back(*moment);
   }
   gamma_ = *gamma;
   return {};
@@ -123,15 +145,15 @@ Expected<void> LrSchedule::parse_step(const std::string& spec, const std::string
 Expected<void> LrSchedule::parse_exponential(const std::string& spec, const std::string& argument) {
   const std::size_t at_sign = argument.find('@');
   const std::optional<double> gamma = parse_number(std::string_view(argument).substr(0, at_sign));
-  const std::optional<double> period =
-      at_sign == std::string::npos ? 1.0
+  const std::optional<Moment> period =
+      at_sign == std::string::npos ? Moment{1}
                                    : parse_moment(std::string_view(argument).substr(at_sign + 1));
-  if (!gamma || *gamma <= 0 || !period || *period <= 0)
+  if (!gamma || *gamma <= 0 || !period || period->number <= 0)
     return bad_lr_spec(spec,
                        "exponential:GAMMA[@PERIOD] with GAMMA above 0 and a PERIOD of epochs, "
                        "or of steps such as 500s, above 0");
   gamma_ = *gamma;
-  period_ = *period;
+  period_ = epochs_of(*period);
   return {};
 }
 
@@ -195,7 +217,7 @@ static double half_cosine(double begin, double end, double progress) {
 
 // The factor of the rate.
 double LrSchedule::decay_at(double epoch) const {
-  const double progress = std::min(epoch / epochs_, 1.0);
+  const double progress = std::clamp(first_progress_ + (epoch - first_epoch_) / epochs_, 0.0, 1.0);
   double factor = 1;
   switch (kind_) {
     case Kind::constant:
@@ -211,9 +233,11 @@ double LrSchedule::decay_at(double epoch) const {
     case Kind::exponential:
       return std::pow(gamma_, epoch / period_);
     case Kind::one_cycle: {
+      // The step before the part UP is over has the rate lr, and the last one that of the end.
       const double up = numbers_[0], first = 1 / numbers_[1];
-      return progress < up ? half_cosine(first, 1, progress / up)
-                           : half_cosine(1, first / numbers_[2], (progress - up) / (1 - up));
+      const double peak = up - step_epochs_ / epochs_;
+      if (progress < peak) return half_cosine(first, 1, progress / peak);
+      return half_cosine(1, first / numbers_[2], std::min((progress - peak) / (1 - up), 1.0));
     }
   }
   return factor;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/horizon.hpp"
 #include "algorithms/keys.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
@@ -34,7 +35,8 @@ struct LrConfig {
   double lr = 0.1;  // > 0 or == 0; negative is refused
   std::string spec = "constant";
   double warmup_epochs = 0;
-  double warmup_from = 0;  // [0, 1]; 0 with per_256: see above
+  double warmup_steps = 0;  // above 0: in the place of warmup_epochs
+  double warmup_from = 0;   // [0, 1]; 0 with per_256: see above
   bool per_256 = false;
   std::int64_t global_batch = 256;  // samples per step of all ranks together
   double epochs = 1;                // length of the run, for cosine
@@ -48,6 +50,10 @@ class LrSchedule {
   static Expected<LrSchedule> make(const LrConfig& config);
   // Rate for an update at `epoch` (fractional, >= 0).
   double at(double epoch) const;
+  // The same for members that take over at horizon.first_step, with epochs of another number of
+  // steps: what is given in steps, moments, the warm-up and the length of a run of so many steps,
+  // has other epochs then. A PERIOD stays.
+  LrSchedule among(const Horizon& horizon) const;
   double base() const { return base_; }
   bool warms_up_at(double epoch) const { return epoch < warmup_epochs_; }
   // Whether the rate at an epoch depends on the length of the run.
@@ -61,17 +67,28 @@ class LrSchedule {
   Expected<void> parse_step(const std::string& spec, const std::string& argument);
   Expected<void> parse_numbers(const std::string& spec, const std::string& argument);
   Expected<void> parse_exponential(const std::string& spec, const std::string& argument);
-  std::optional<double> parse_moment(std::string_view text) const;
+  struct Moment {
+    double number = 0;
+    bool in_steps = false;
+  };
+  std::optional<Moment> parse_moment(std::string_view text) const;
+  double epochs_of(const Moment& moment) const;
   double decay_at(double epoch) const;
   enum class Kind { constant, step, cosine, polynomial, exponential, one_cycle };
   Kind kind_ = Kind::constant;
   double base_ = 0;
   double warmup_from_ = 0;
   double warmup_epochs_ = 0;
-  double step_epochs_ = 0;  // of one step
+  double warmup_steps_ = 0;  // 0: given in epochs
+  double step_epochs_ = 0;   // of one step
+  // The part of the run that lies behind an epoch is first_progress_ + (epoch - first_epoch_) /
+  // epochs_.
   double epochs_ = 1;
+  double first_epoch_ = 0;
+  double first_progress_ = 0;
   double gamma_ = 1;                // step, exponential: factor; cosine: floor
-  std::vector<double> milestones_;  // step
+  std::vector<double> milestones_;  // step: in epochs,
+  std::vector<Moment> moments_;     // and as given
   double period_ = 1;               // exponential: epochs
   std::vector<double> numbers_;     // polynomial, one-cycle: the arguments, with their defaults
 };

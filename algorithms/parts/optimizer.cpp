@@ -28,11 +28,6 @@ void name_field(Archive& a, const std::string& name) {
                      "': resume with --optimizer " + saved));
 }
 
-// Weight decay of some parts only takes a pass over these parts; then there is none in the step.
-double uniform_decay(const OptimizerConfig& config) {
-  return config.decayed.empty() ? config.weight_decay : 0;
-}
-
 // Calls `change(of x, of the other)` for each part with decay.
 template <class Change>
 void for_decayed(const OptimizerConfig& config, const at::Tensor& x, const at::Tensor& other,
@@ -45,13 +40,20 @@ void for_decayed(const OptimizerConfig& config, const at::Tensor& x, const at::T
   }
 }
 
-// g <- g + wd z, z = x/w, where decay is of some parts only.
+}  // namespace
+
+double uniform_decay(const OptimizerConfig& config) {
+  return config.decayed.empty() ? config.weight_decay : 0;
+}
+
 void add_partial_decay(const OptimizerConfig& config, const at::Tensor& x, at::Tensor& gradient,
                        double w) {
   for_decayed(config, x, gradient, [&](const at::Tensor& of_x, const at::Tensor& of_g) {
     of_g.add_(of_x, config.weight_decay / w);
   });
 }
+
+namespace {
 
 class FusedSgd : public Optimizer {
  public:

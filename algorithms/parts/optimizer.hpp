@@ -23,6 +23,12 @@ struct OptimizerConfig {
   std::vector<std::pair<std::int64_t, std::int64_t>> decayed = {};
 };
 
+// For rules with a step of their own: the decay of all of x, 0 where it is of some parts only; and,
+// where it is, g <- g + wd z on these, z = x/w.
+double uniform_decay(const OptimizerConfig& config);
+void add_partial_decay(const OptimizerConfig& config, const at::Tensor& x, at::Tensor& gradient,
+                       double w);
+
 // Not thread-safe. Holds per-parameter state of the size of x; it is never gossiped.
 class Optimizer {
  public:

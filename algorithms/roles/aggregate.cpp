@@ -130,7 +130,7 @@ void Aggregate::on_gradient(Env& env, Gradient gradient) {
     return exchange(env);
   }
   local_step(env, std::move(g), epoch_now());
-  if (local_.exchange_due(model_.step + 1)) {
+  if (exchange_due(model_.step + 1)) {
     packed_ = local_.packed(model_);
     return exchange(env);
   }
@@ -290,7 +290,7 @@ void Aggregate::joiner_fields(Archive& a) {
 // The operation that was given up, among the new members. Without overlap this rank stands before
 // it, else behind it.
 void Aggregate::give_again(Env& env) {
-  if (!local_.exchange_due((overlap_ ? operation_ : model_.step) + 1)) return skip_operation(env);
+  if (!exchange_due((overlap_ ? operation_ : model_.step) + 1)) return skip_operation(env);
   const bool from_residual = std::exchange(redo_, Redo::no) == Redo::from_residual;
   at::Tensor next = std::exchange(packed_, at::Tensor());  // overlap: of the operation after it
   packed_ = from_residual ? at::Tensor() : overlap_ ? sent_.read().clone() : local_.packed(model_);
@@ -302,11 +302,13 @@ void Aggregate::give_again(Env& env) {
   packed_.defined() ? exchange(env) : begin_step(env);
 }
 
-// It was due because training was to end with it, and the new members share more steps: the local
-// steps before it enter the next one, from x or from the residual. A model that was given is in
-// both: what the residual has besides is left of roundings, and enters x.
+// It is not due any more: training was to end with it, and the new members share more steps, or its
+// boundary has moved. The local steps before it enter the next one, from x or from the residual. A
+// model that was given is in both: what the residual has besides is left of roundings, and enters
+// x. With overlap, so do the local steps behind it; the next one may be due after them.
 void Aggregate::skip_operation(Env& env) {
   const bool from_residual = std::exchange(redo_, Redo::no) == Redo::from_residual;
+  const bool stepped = !overlap_ || packed_.defined();
   const FrozenTensor sent = std::exchange(sent_, {});
   packed_ = at::Tensor();
   if (from_residual && packs(Pack::model)) {
@@ -316,8 +318,22 @@ void Aggregate::skip_operation(Env& env) {
   }
   if (!overlap_ && from_residual) local_.return_to_anchor(model_);
   if (overlap_ && !from_residual && packs(Pack::difference)) subtract_from_model(sent.read());
-  if (!overlap_) step_done(env);
+  if (stepped && overlap_ && exchange_due(model_.step + 1)) {
+    packed_ = local_.packed(model_);
+    return exchange(env);
+  }
+  if (stepped) step_done(env);
   begin_step(env);
+}
+
+// Where H changes, new members have other boundaries behind them. Of two ranks in one period, one
+// may have passed a boundary that the other has still before it: none counts up to the step of the
+// furthest one.
+bool Aggregate::exchange_due(Step steps) const {
+  const Horizon& horizon = parts_->horizon;
+  const bool moved = horizon.members_have_changed() && parts_->plan.local.steps.changes();
+  if (moved && steps <= horizon.first_step && steps < horizon.steps) return false;
+  return local_.exchange_due(steps);
 }
 
 // ---- a change of the wiring ----

@@ -72,6 +72,7 @@ class Aggregate final : public TrainingRole {
   void take_result(Env& env);
   void step_done(Env& env);
   void give_again(Env& env);
+  bool exchange_due(Step steps) const;
   void skip_operation(Env& env);
   void commit_up_to(Env& env, Step end);
   void flush_part(at::Tensor part);

@@ -65,8 +65,9 @@ Expected<std::shared_ptr<const SharedParts>> parts_among(const SharedParts& part
                                                          const MemberChange& change) {
   const std::vector<std::int32_t>& before =
       change.nodes_before.empty() ? change.before : change.nodes_before;
-  auto changed = make_parts_of(parts.plan, change.horizon, parts.lr, parts.optimizer,
-                               static_cast<std::int32_t>(before.size()), parts.layout);
+  auto changed =
+      make_parts_of(parts.plan, change.horizon, parts.lr.among(change.horizon), parts.optimizer,
+                    static_cast<std::int32_t>(before.size()), parts.layout);
   if (!changed) return changed.error();
   (*changed)->before = before;
   return std::shared_ptr<const SharedParts>(*std::move(changed));

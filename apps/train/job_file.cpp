@@ -67,7 +67,7 @@ std::string resolved_value(const CLI::Option& option, const std::string& name,
   // One of them counts: see settle_length().
   if (name == "steps" && options.steps == 0) return "";
   if (name == "epochs" && options.steps > 0) return "";
-  if (name == "momentum" && !momentum_counts(options, wiring)) return "";
+  if (name == "momentum" && options.momentum != 0 && !momentum_counts(options, wiring)) return "";
   return stated_value(option);
 }
 

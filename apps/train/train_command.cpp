@@ -197,6 +197,11 @@ class TrainCommand : public Command {
     if (const auto rows = (*output)->finished(); reported && !rows) return rows;
     if (!reported || !result.interrupted) return reported;
     const bool saved = has_checkpoint(job.out);
+    if (saved && result.lacks_final)
+      return Error{Errc::failed,
+                   "stopped by request, but the last checkpoint could not be written "
+                   "(see above): --resume " +
+                       job.out + " continues from an older one"};
     if (!requeue) return stopped(saved ? job.out : "");
     if (!saved)
       return Error{Errc::failed, "--requeue-command was not run: " + job.out +

@@ -260,6 +260,31 @@ static Expected<void> change_workers(TrainJob& job, AllowedChanges& changes) {
   return job.run.resume->change_ranks(job.run.ranks, job.start.step, job.start.epoch);
 }
 
+// Whether H follows the epoch, or the rate.
+static bool has_moving_exchanges(const SharedParts& parts, bool rate) {
+  if (parts.plan.role->parts_inside)
+    for (const auto& level : parts.plan.role->parts_inside(parts))
+      if (has_moving_exchanges(*level, rate)) return true;
+  const LocalSteps& local = parts.plan.local.steps;
+  return rate ? local.alpha > 0 : local.changes();
+}
+
+// The ranks of a checkpoint stand at different steps between two exchanges: moved, an exchange may
+// lie between them, behind some and before others.
+static Expected<void> check_exchanges_stay(const TrainJob& job, const AllowedChanges& changes) {
+  const SharedParts& parts = *job.run.parts;
+  const bool moves = (changes.batch_size && has_moving_exchanges(parts, false)) ||
+                     (changes.rate && has_moving_exchanges(parts, true));
+  if (!moves) return {};
+  return bad_input("--resume " + job.options.resume + ": with wiring." +
+                   (changes.rate ? "qsr, another learning rate"
+                                 : "local_steps by epoch, another "
+                                   "batch size") +
+                   " would move exchanges between steps that the ranks have taken: give the same "
+                   "options, or begin a new run with its model: --init " +
+                   job.options.resume + " --out DIR");
+}
+
 Expected<void> check_resume(TrainJob& job) {
   put_horizon_start(job.start, job.run.identity);
   if (!job.run.resume) return {};
@@ -273,6 +298,7 @@ Expected<void> check_resume(TrainJob& job) {
                      "cannot change: give the same --batch-size and --accumulate, or begin a new "
                      "run with its model: --init " +
                      resume + " --out DIR");
+  if (auto kept = check_exchanges_stay(job, changes); !kept) return kept;
   put_horizon_start(job.start, changes.saved);
   if (auto changed = change_workers(job, changes); !changed) return changed;
   const auto view = checkpoint->view();

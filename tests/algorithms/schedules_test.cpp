@@ -80,6 +80,72 @@ TEST(LrSchedule, OneCycleRisesAndFalls) {
   EXPECT_FALSE(LrSchedule::make(warm).ok());
 }
 
+// The rates of PyTorch 1.13, max_lr = 1, total_steps = 20.
+TEST(LrSchedule, OneCycleHasTheRatesOfPyTorch) {
+  const std::vector<double> expected = {0.040000000000000036,
+                                        0.1316718427000253,
+                                        0.3716718427000253,
+                                        0.6683281572999747,
+                                        0.9083281572999747,
+                                        1.0,
+                                        0.9874640062350873,
+                                        0.9504846320134737,
+                                        0.89091617757105,
+                                        0.8117456539497631,
+                                        0.7169430017913008,
+                                        0.6112620219362893,
+                                        0.500002,
+                                        0.38874197806371075,
+                                        0.28306099820869923,
+                                        0.18825834605023697,
+                                        0.10908782242895004,
+                                        0.049519367986526286,
+                                        0.012539993764912554,
+                                        4e-06};
+  LrConfig config = with_spec("one-cycle");
+  config.lr = 1;
+  config.steps_per_epoch = 4;
+  config.epochs = 5;
+  const LrSchedule schedule = make(config);
+  for (std::size_t step = 0; step < expected.size(); ++step)
+    EXPECT_NEAR(schedule.at(static_cast<double>(step) / 4), expected[step], 1e-12) << step;
+}
+
+// Where members change, a run of so many steps keeps its end, and moments in steps stay at their
+// steps; by_samples: the epochs do.
+TEST(LrSchedule, KeepsItsEndAmongOtherMembers) {
+  for (const char* spec : {"cosine", "cosine:0.1", "polynomial:2,0.01", "one-cycle", "step:0.5@30s",
+                           "step:0.1@10s,25s,38s"})
+    for (const std::int32_t now : {1, 2, 3, 5, 8})
+      for (const Step change : {7, 20, 33}) {
+        SCOPED_TRACE(testing::Message()
+                     << spec << ", 4 members, then " << now << " from step " << change);
+        LrConfig config = with_spec(spec);
+        config.steps_per_epoch = 10;
+        config.epochs = 4;
+        const LrSchedule whole = make(config);
+        Horizon horizon;
+        horizon.steps = 40;
+        horizon.steps_per_epoch = 10;
+        const Horizon then = horizon.among(4, now, change, horizon.epoch_of(change));
+        const LrSchedule among = whole.among(then);
+        for (Step step = change; step < 40; ++step)
+          EXPECT_NEAR(among.at(then.epoch_of(step) + 1e-9), whole.at(horizon.epoch_of(step) + 1e-9),
+                      1e-7)
+              << step;
+        // A second change, whose schedule may have seen the first one or not.
+        const Horizon last = then.among(now, 4, 35, then.epoch_of(35));
+        for (Step step = 35; step < 40; ++step)
+          EXPECT_EQ(among.among(last).at(last.epoch_of(step)),
+                    whole.among(last).at(last.epoch_of(step)));
+        horizon.by_samples = true;
+        const Horizon shared = horizon.among(4, now, change, horizon.epoch_of(change));
+        if (spec[0] != 's' && spec[0] != 'o') {
+          EXPECT_EQ(whole.among(shared).at(3.3), whole.at(3.3));
+        }
+      }
+}
+
 TEST(LrSchedule, TakesMomentsInSteps) {
   LrConfig config = with_spec("step:0.1@200s,3");
   EXPECT_FALSE(LrSchedule::make(config).ok()) << "the length of an epoch is not known";

@@ -12,6 +12,7 @@
 
 #include <utility>
 
+#include "algorithms/parts/optimizer.hpp"
 #include "algorithms/roles/server/gem_figures.hpp"
 #include "algorithms/roles/server/server_settings.hpp"
 
@@ -29,8 +30,10 @@ class GemClient final : public ClientRule {
   void step(Env&, ModelState& model, at::Tensor gradient, double epoch) override {
     model.lr = parts_->lr.at(epoch);
     if (!proxy_.defined()) proxy_ = at::zeros_like(gradient);
-    kernels::advance_proxy(gradient, proxy_, model.x.read(), model.lr, parts_->optimizer.momentum,
-                           parts_->optimizer.weight_decay);
+    const OptimizerConfig& optimizer = parts_->optimizer;
+    add_partial_decay(optimizer, model.x.read(), gradient, 1);
+    kernels::advance_proxy(gradient, proxy_, model.x.read(), model.lr, optimizer.momentum,
+                           uniform_decay(optimizer));
     delta_ = std::move(gradient);
   }
 

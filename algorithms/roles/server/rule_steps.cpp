@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
+#include "algorithms/parts/optimizer.hpp"
 #include "algorithms/roles/server/server_settings.hpp"
 
 namespace grapevine {
@@ -22,7 +23,8 @@ class StepsClient final : public ClientRule {
 
   void step(Env& env, ModelState& model, at::Tensor gradient, double epoch) override {
     model.lr = parts_->lr.at(epoch);
-    const double weight_decay = parts_->optimizer.weight_decay;
+    add_partial_decay(parts_->optimizer, model.x.read(), gradient, 1);
+    const double weight_decay = uniform_decay(parts_->optimizer);
     if (weight_decay != 0) gradient.add_(model.x.read(), weight_decay);
     kernels::scale(gradient, -model.lr);
     if (parts_->exchanges.longest() > 1 || server_settings(*parts_).overlap) {

@@ -192,7 +192,14 @@ StateDict Server::measures() const {
 
 // ---- checkpoints, and changes of members ----
 
-void Server::fields(Archive& a) { fields_of(a, clients_.ranks()); }
+// A run that continues with another batch size has epochs of another length from then on.
+void Server::fields(Archive& a) {
+  fields_of(a, clients_.ranks());
+  const Horizon& horizon = parts_->horizon;
+  if (!a.loads() || horizon.members_have_changed() || horizon.first_epoch <= took_over_) return;
+  gradients_ = 0;
+  took_over_ = horizon.first_epoch;
+}
 
 // The role before may have served ranks that are lost. All clients count as present: one that has
 // finished leaves again. The clock continues from where they took over.

@@ -112,9 +112,8 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
   LrConfig rate;
   rate.lr = o.lr;
   rate.spec = o.lr_schedule;
-  rate.warmup_epochs = o.warmup_steps > 0
-                           ? static_cast<double>(o.warmup_steps) / horizon.steps_per_epoch
-                           : o.warmup_epochs;
+  rate.warmup_epochs = o.warmup_epochs;
+  rate.warmup_steps = static_cast<double>(o.warmup_steps);
   rate.warmup_from = o.warmup_from;
   rate.per_256 = o.lr_per_256;
   rate.global_batch = o.workers * step_samples(o);
@@ -122,6 +121,7 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
   rate.steps_per_epoch = horizon.steps_per_epoch;
   auto lr = LrSchedule::make(rate);
   if (!lr) return lr.error();
+  if (job.start.step > 0) lr = lr->among(horizon);
   OptimizerConfig optimizer;
   optimizer.name = o.optimizer;
   optimizer.momentum = o.optimizer == "sgd" ? o.momentum : 0;
@@ -149,6 +149,7 @@ ChangeParts change_of(const TrainJob& job, std::int64_t steps_per_epoch) {
       return bad_input("wiring.per_layer = 'true' does not come into a job that began without it");
     OptimizerConfig optimizer = (*parts)->optimizer;
     optimizer.decayed = made->optimizer.decayed;
+    if (options.no_decay && optimizer.decayed.empty()) optimizer.weight_decay = 0;
     return make_parts(plan, (*parts)->horizon, (*parts)->lr, optimizer,
                       static_cast<std::int32_t>(options.workers), made->layout);
   };

@@ -28,6 +28,10 @@ const std::set<std::string>& changeable() {
   return keys;
 }
 
+bool is_rate(const std::string& key) {
+  return key.rfind("lr", 0) == 0 || key.rfind("warmup", 0) == 0;
+}
+
 // The velocity is part of the state where there is a momentum.
 bool may_change(const std::string& key, const std::string& before, const std::string& now) {
   if (key == "momentum") return before != "0" && now != "0";
@@ -83,6 +87,7 @@ AllowedChanges allow_changes(JobIdentity saved, const JobIdentity& present) {
     changes.lines.push_back(without_control_characters(key + " " + value_or_default(now) +
                                                        " instead of " + value_or_default(before)));
     changes.batch_size = changes.batch_size || key == "batch-size" || key == "accumulate";
+    changes.rate = changes.rate || is_rate(key);
     saved.erase(key);
     if (present.count(key) > 0) saved[key] = now;
   }

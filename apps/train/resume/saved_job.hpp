@@ -24,6 +24,7 @@ struct AllowedChanges {
   std::vector<std::string> lines;
   JobIdentity saved;
   bool batch_size = false;  // another number of steps makes an epoch
+  bool rate = false;        // the learning rate, its schedule or warm-up
 };
 AllowedChanges allow_changes(JobIdentity saved, const JobIdentity& present);
 

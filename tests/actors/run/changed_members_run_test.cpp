@@ -71,6 +71,46 @@ TEST(ChangedMembersRun, EveryPresetContinuesWithoutTheDead) {
   EXPECT_GT(steps_after, 100 * presets);
 }
 
+// Where H changes with the epoch, a change of members moves the boundaries: two ranks in one period
+// must not end up on two sides of one.
+TEST(ChangedMembersRun, LocalStepsThatChangeKeepTheExchangesTogether) {
+  using Keys = std::vector<std::pair<std::string, std::string>>;
+  std::size_t lost = 0;
+  for (const auto& [preset, keys] : std::vector<std::pair<std::string, Keys>>{
+           {"local-sgd", {{"local_steps", "0:2,1:5"}}},
+           {"local-sgd", {{"local_steps", "0:2,1:5"}, {"overlap", "true"}}},
+           {"diloco", {{"local_steps", "0:3,1:8"}}},
+           {"diloco", {{"local_steps", "0:1,1:6"}, {"overlap", "true"}}},
+           {"sparseloco", {{"local_steps", "0:2,1:5"}}},
+           {"eager-majority", {{"local_steps", "0:2,1:5"}, {"pack", "difference"}}},
+           {"sgp", {{"local_steps", "0:1,1:4"}}},
+           {"osgp", {{"local_steps", "0:1,1:4"}}}})
+    for (std::uint64_t seed = 1; seed <= 25; ++seed) {
+      SCOPED_TRACE(preset + testing::PrintToString(keys) + ", seed=" + std::to_string(seed));
+      Scenario scenario;
+      scenario.preset = preset;
+      scenario.set = keys;
+      scenario.ranks = 5;
+      scenario.seed = seed;
+      scenario.steps = 60;
+      scenario.steps_per_epoch = 20;
+      scenario.delay = "lognormal=-4:0.7";
+      RunConfig config = make_run(scenario);
+      Rng rng(seed);
+      const Rank dead = static_cast<Rank>(1 + rng() % 4);
+      config.deaths.push_back({dead, std::chrono::microseconds(rng() % 900'000)});
+      if (seed % 3 == 0)
+        config.returns.push_back({dead, config.deaths[0].at + std::chrono::milliseconds(100)});
+      const RunResult result = run_virtual(config, std::make_shared<Quiet>());
+      ASSERT_FALSE(result.error) << result.error->message;
+      lost += result.lost.size();
+      EXPECT_EQ(result.ledger.produced,
+                result.ledger.committed + result.ledger.dropped + result.destroyed);
+      EXPECT_EQ(result.ledger.sent, result.ledger.received);
+    }
+  EXPECT_GT(lost, 60u) << "few ranks were lost: little was tested";
+}
+
 // The same run again gives the same trace: a death is one event like any other.
 TEST(ChangedMembersRun, SameSeedSameTrace) {
   for (const std::string preset : {"sgp", "ar", "eager-solo"}) {

@@ -63,6 +63,22 @@ TEST(MomentumOption, IsTakenWhereItCountsOrIsZero) {
   }
 }
 
+// The job file of the run has it: the default would be another run.
+TEST(MomentumOption, OfZeroIsKeptWhereARunContinues) {
+  const TemporaryDirectory folder;
+  for (const std::vector<std::string>& job :
+       {std::vector<std::string>{"--algorithm", "downpour"}, {"--optimizer", "adam"}}) {
+    const std::string out = (folder.path() / job.back()).string();
+    ProcessResult result = run_process(
+        with({"train", "--data", "glyphs:64", "--model", "linear", "--workers", "2", "--steps", "4",
+              "--batch-size", "8", "--threads", "1", "--momentum", "0", "--out", out},
+             job));
+    ASSERT_EQ(result.exit_code, 0) << result.describe();
+    result = run_process({"train", "--resume", out, "--steps", "6"});
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+  }
+}
+
 TEST(MomentumOption, TheFirstLineSaysThatTheDefaultIsNotUsed) {
   const TemporaryDirectory folder;
   const ProcessResult result = train(folder, {"--algorithm", "downpour"});

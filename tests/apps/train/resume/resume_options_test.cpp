@@ -128,6 +128,47 @@ TEST(Resume, RefusesAnotherBatchSizeOfRanksAtTheirOwnPace) {
               {"the batch size cannot change"});
 }
 
+// The ranks stand at different steps, and the exchanges would lie elsewhere.
+TEST(Resume, RefusesWhatWouldMoveExchanges) {
+  const TemporaryDirectory folder;
+  const fs::path by_epoch = folder.path() / "by-epoch", by_rate = folder.path() / "by-rate";
+  expect_ends(with(run_of("local-sgd", by_epoch), {"--set", "wiring.local_steps=0:2,1:5"}), 0);
+  const std::vector<std::string> resume = {"train", "--resume", by_epoch.string(), "--epochs", "3"};
+  expect_ends(with(resume, {"--batch-size", "32"}), 2, {"local_steps by epoch", "--init"});
+  expect_ends(with(resume, {"--lr", "0.001"}), 0);
+  expect_ends(with(run_of("local-sgd", by_rate), {"--set", "wiring.qsr=0.05"}), 0);
+  expect_ends({"train", "--resume", by_rate.string(), "--steps", "40", "--lr", "0.001"}, 2,
+              {"wiring.qsr", "learning rate", "--init"});
+}
+
+// A cosine goes on where it was, and ends with the run.
+TEST(Resume, TheRateKeepsItsEndWithAnotherNumberOfWorkers) {
+  for (const char* workers : {"1", "4"}) {
+    SCOPED_TRACE(workers);
+    const TemporaryDirectory folder;
+    const fs::path out = folder.path() / "run";
+    expect_ends(with(run_of("ar", out), {"--steps", "20", "--lr-schedule", "cosine"}), 0);
+    expect_ends({"train", "--resume", out.string(), "--steps", "40", "--workers", workers}, 0);
+    std::istringstream rows(read_file(out / "metrics.csv"));
+    std::string row;
+    std::getline(rows, row);
+    std::map<int, double> rates;
+    while (std::getline(rows, row)) {
+      int rank = 0, step = 0;
+      double lr = 0;
+      const bool of_step = row.compare(row.size() - 3, 3, ",,,") == 0;
+      if (of_step &&
+          std::sscanf(row.c_str(), "%d,%*f,%d,%*f,%*f,%*f,%*f,%*f,%lf", &rank, &step, &lr) == 3 &&
+          rank == 0)
+        rates[step] = lr;
+    }
+    ASSERT_EQ(rates.count(39), 1U);
+    for (const int step : {20, 30, 39})
+      EXPECT_NEAR(rates[step], 0.03 * 0.5 * (1 + std::cos(3.141592653589793 * step / 40)), 1e-6)
+          << step;
+  }
+}
+
 TEST(Resume, AutoBeginsOrContinues) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
