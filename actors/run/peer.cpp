@@ -140,6 +140,7 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
     return;
   }
   ++sent_to_[to];
+  view_.traffic.reset();
   figures_.add_sent(to, event.bytes);
   config_.transport->send(std::move(envelope));
 }
@@ -293,6 +294,7 @@ void PeerState::arrive(Envelope&& envelope) {
   count(event);
   trace_.message(trace_now(), event, envelope.payload);
   ++received_from_[envelope.from];
+  view_.traffic.reset();
   if (const auto* chunk = std::get_if<StateChunk>(&envelope.payload)) return on_state_chunk(*chunk);
   if (view_.stage == ViewStage::closed) return view_.early.push_back(std::move(envelope));
   const bool held = is_server() && is_held(stalls_.at_server(envelope), MessageStalls::kAny);
@@ -309,6 +311,7 @@ void PeerState::pass_on(const Actor& actor, Rank from, StateChunk& chunk) {
 void PeerState::count_lost(Rank from) {
   ++ledger_.received;
   ++received_from_[from];
+  view_.traffic.reset();
 }
 
 // A message may complete an epoch while the worker computes.
@@ -335,6 +338,7 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   trace_.view(trace_now(), model_.step, peer);
   // The counts between the two ranks cannot balance any more: the lost rank does not report its
   // own.
+  view_.traffic.reset();
   const std::int64_t sent = std::exchange(sent_to_[peer], 0);
   ledger_.sent -= sent;
   ledger_.sent_before += sent;
@@ -354,6 +358,7 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   if (!changes || (is_server() && view_.stage != ViewStage::closed))
     role_->on_peer_down(*this, peer);
   if (changes) answer_traffic();
+  leave_if_stranded();
 }
 
 namespace {
@@ -379,7 +384,7 @@ StateDict short_measures(Rank rank, const StateDict& measures) {
 void PeerState::on_collect(bool with_model) {
   if (view_.stage == ViewStage::closed) {
     view_.collect = with_model;
-    return;
+    return leave_if_stranded();
   }
   RankReport report;
   report.rank = config_.rank;

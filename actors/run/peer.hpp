@@ -75,17 +75,18 @@ struct PeerView {
   TrainingRanks ranks;         // of the role
   std::vector<Rank> proposed;  // of the view to come
   ViewStage stage = ViewStage::stable;
-  std::set<Rank> arriving;       // of those, that were lost for the role
-  std::int64_t asked = -1;       // round of a question about traffic that is not answered; -1: none
-  std::int64_t operations = 0;   // that Role::close() has returned
-  bool settled = false;          // what was open is taken back, or counts
-  InstallView install;           // in progress
-  bool joins = false;            // this rank has no model of the run yet
-  bool merges = false;           // the role is CommonModel
-  bool awaits_state = false;     // of a rank that is ahead
-  std::vector<char> state;       // of it, as far as it has arrived
-  std::int64_t state_bytes = 0;  // of the whole
-  std::vector<Envelope> early;   // of the view to come, markers of cuts included
+  std::set<Rank> arriving;  // of those, that were lost for the role
+  std::int64_t asked = -1;  // round of a question about traffic that is not answered; -1: none
+  std::optional<Traffic> traffic;  // the last answer, unless a message or a loss has come since
+  std::int64_t operations = 0;     // that Role::close() has returned
+  bool settled = false;            // what was open is taken back, or counts
+  InstallView install;             // in progress
+  bool joins = false;              // this rank has no model of the run yet
+  bool merges = false;             // the role is CommonModel
+  bool awaits_state = false;       // of a rank that is ahead
+  std::vector<char> state;         // of it, as far as it has arrived
+  std::int64_t state_bytes = 0;    // of the whole
+  std::vector<Envelope> early;     // of the view to come, markers of cuts included
   // What the supervisor wants of that view's rank, as soon as it is one.
   std::optional<TakeSnapshot> take;
   std::optional<bool> collect;  // Collect::with_model
@@ -171,6 +172,7 @@ class PeerState : public Env {
   bool serves_with_buffers() const;
   World world() const;
   bool is_holding() const;
+  std::optional<Traffic> count_traffic() const;
   void answer_traffic();
   void begin_to_join();
   void join_anew();
@@ -190,6 +192,7 @@ class PeerState : public Env {
   void share_batches(const InstallView& view);
   void send_state(const InstallView& view, const StateDict& shared, const StateDict& joiner);
   void on_state_chunk(const StateChunk& chunk);
+  void leave_if_stranded();
   void take_state_if_complete();
   Expected<void> take_model(const StateDict& state);
   Expected<void> join_model(const StateDict& state);

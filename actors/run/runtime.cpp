@@ -556,6 +556,15 @@ caf::behavior rank_killer(caf::event_based_actor* self, std::shared_ptr<Transpor
 
 namespace {
 
+// As a signal to the run's process would.
+caf::behavior run_stopper(caf::event_based_actor* self, const SupervisorActor& head, Duration at) {
+  self->delayed_send(self, at, caf::ok_atom::value);
+  return {[=](caf::ok_atom) {
+    self->send(head, StopRequested{});
+    self->quit();
+  }};
+}
+
 constexpr Duration kPlaceInterval = std::chrono::milliseconds(10);
 constexpr Duration kPlacePatience = std::chrono::seconds(10);
 
@@ -668,6 +677,7 @@ RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
         }));
   for (const Death& death : config.deaths)
     faults.push_back(system.spawn(rank_killer, config.transport, death, peers));
+  if (config.stop_at) faults.push_back(system.spawn(run_stopper, head, *config.stop_at));
   const std::optional<Error> stuck = run_events(scheduler, world, start_ns, head, *recorder);
   if (world.network) {
     world.network->close();

@@ -78,6 +78,7 @@ struct RunConfig {
   std::shared_ptr<Compute> evaluator;   // null: no validation beside training
   DelayModel delay;                     // stragglers
   std::vector<Death> deaths;            // of run_virtual() alone
+  std::optional<Duration> stop_at;      // "; with a checkpoint
   std::vector<Return> returns;          // "
   std::shared_ptr<VirtualWorld> world;  // null: a network that takes no time
   std::int32_t min_workers = 0;         // 0: more than half of them

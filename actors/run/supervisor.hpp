@@ -155,6 +155,7 @@ class SupervisorState {
   void begin_checkpoint(std::int64_t cut);
   void begin_final_checkpoint(const std::string& name);
   void give_up_checkpoint();
+  void abandon_checkpoint();
   void cancel_checkpoint();
   void interrupt_checkpoint();
   void resume_checkpoint();

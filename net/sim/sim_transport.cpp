@@ -24,10 +24,17 @@ std::uint64_t mix_word(std::uint64_t hash, std::uint64_t word) {
   return (hash ^ word) * 0x100000001b3 + (hash >> 29);
 }
 
+// The end of one fault may lie in the next one.
+SimConfig in_order(SimConfig config) {
+  std::stable_sort(config.link_faults.begin(), config.link_faults.end(),
+                   [](const LinkFault& one, const LinkFault& other) { return one.at < other.at; });
+  return config;
+}
+
 }  // namespace
 
 SimTransport::SimTransport(SimConfig config, std::function<Timestamp()> now)
-    : config_(std::move(config)),
+    : config_(in_order(std::move(config))),
       now_(std::move(now)),
       ranks_(static_cast<std::size_t>(config_.world_size)) {
   GRAPEVINE_CHECK(config_.world_size >= 1, "a world of ", config_.world_size);

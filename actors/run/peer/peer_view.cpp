@@ -1,5 +1,6 @@
 // Changes of members, as one rank takes part in them: see ViewChange.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cmath>
@@ -41,6 +42,7 @@ void PeerState::on_hold(HoldForView hold) {
       alive = true;
       view_.arriving.insert(rank);
     }
+  view_.traffic.reset();
   view_.number = hold.view;
   view_.proposed = std::move(hold.members);
   view_.state.clear();
@@ -72,18 +74,28 @@ void PeerState::on_ask_traffic(AskTraffic ask) {
 
 void PeerState::answer_traffic() {
   if (view_.asked < 0) return;
-  Traffic traffic{view_.number, view_.asked, config_.rank, 0, 0};
-  // Of all ranks: one that joins has messages of a view that it did not become a member of.
+  if (!view_.traffic) view_.traffic = count_traffic();
+  if (!view_.traffic) return;
+  view_.traffic->round = std::exchange(view_.asked, -1);
+  self_->send(config_.supervisor, *view_.traffic);
+}
+
+// Of all ranks: one that joins has messages of a view that it did not become a member of. Nothing
+// where the end of one that is no member has not been heard of.
+std::optional<Traffic> PeerState::count_traffic() const {
+  auto next = view_.proposed.begin();  // ascending
   for (Rank rank = 0; rank < config_.ranks; ++rank) {
-    if (rank == config_.rank) continue;
-    const bool proposed = position_of(rank, view_.proposed) >= 0;
-    if (!proposed && membership_.is_alive(rank)) return;
-    if (!proposed) continue;
-    traffic.sent += sent_to_[rank];
-    traffic.received += received_from_[rank];
+    const bool proposed = next != view_.proposed.end() && *next == rank;
+    if (proposed) ++next;
+    if (!proposed && rank != config_.rank && membership_.is_alive(rank)) return std::nullopt;
   }
-  view_.asked = -1;
-  self_->send(config_.supervisor, traffic);
+  const auto sum = [this](const ByRank<std::int64_t>& counts) {
+    std::int64_t all = 0;
+    for (const auto& [rank, count] : counts)
+      if (rank != config_.rank && position_of(rank, view_.proposed) >= 0) all += count;
+    return all;
+  };
+  return Traffic{view_.number, -1, config_.rank, sum(sent_to_), sum(received_from_)};
 }
 
 // A role that was closed for a view that was never installed stays so.
@@ -301,6 +313,15 @@ void PeerState::on_state_chunk(const StateChunk& chunk) {
   bytes.insert(bytes.end(), begin, begin + data.numel());
   view_.state_bytes = chunk.total;
   take_state_if_complete();
+}
+
+// The run ends, so that no view follows in which another rank would give its state.
+void PeerState::leave_if_stranded() {
+  const bool waits = view_.awaits_state && view_.collect.has_value();
+  if (!waits || membership_.is_alive(view_.install.donor)) return;
+  spdlog::warn("rank {}: rank {}, whose state it waited for, is lost while the run ends: it leaves",
+               config_.rank, view_.install.donor);
+  self_->quit(caf::exit_reason::user_shutdown);
 }
 
 void PeerState::take_state_if_complete() {

@@ -44,6 +44,7 @@ class CheckpointRounds {
   std::int64_t begin_final(std::string name, Timestamp now);
   void skip_final() { final_begun_ = true; }
   bool final_due() const { return plan_.enabled && !final_begun_; }
+  bool final_begun() const { return final_begun_; }
 
   // The checkpoint to write, with the last missing state. States for another cut are ignored, and
   // of a rank the first one counts.

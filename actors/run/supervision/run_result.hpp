@@ -33,6 +33,7 @@ struct RunResult {
   std::uint64_t trace_hash = 0;
   std::uint64_t trace_records = 0;  // behind that hash
   std::string checkpoint;           // the newest one written, or empty
+  bool lacks_final = false;         // the checkpoint of the end was given up, with a warning
   bool writing = false;             // one is still being written
 };
 

@@ -66,16 +66,19 @@ void SupervisorState::give_up_checkpoint() {
   config_.observer->on_warning("a checkpoint is given up: no state came from " +
                                checkpoints_.missing(members_) + " for " +
                                seconds_text(config_.patience));
-  cancel_checkpoint();
-  end_if_finished();
+  abandon_checkpoint();
 }
 
-// A failed checkpoint does not end training.
+// A failed checkpoint does not end training, and the cause may be over until the next one.
 void SupervisorState::on_snapshot_refused(const SnapshotRefused& refused) {
   if (!checkpoints_.awaits(refused.id) || members_.is_lost(refused.rank)) return;
-  config_.observer->on_warning("no further checkpoints: " + one_line(refused.reason));
+  config_.observer->on_warning("this checkpoint is not written: " + one_line(refused.reason));
+  abandon_checkpoint();
+}
+
+void SupervisorState::abandon_checkpoint() {
+  result_.lacks_final = result_.lacks_final || checkpoints_.final_begun();
   cancel_checkpoint();
-  checkpoints_.disable();
   end_if_finished();
 }
 

@@ -1,6 +1,8 @@
 // Changes of members: the messages of the supervisor's ViewChange.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "actors/record/resume_hint.hpp"
 #include "actors/run/supervisor.hpp"
 #include "actors/run/whole_epochs.hpp"
@@ -8,7 +10,9 @@
 namespace grapevine {
 namespace {
 
+// Longer each time: messages may have a long way, and each question goes to all ranks.
 constexpr Duration kAskInterval = std::chrono::milliseconds(2);
+constexpr std::int64_t kMostIntervals = 16;
 
 }  // namespace
 
@@ -41,7 +45,9 @@ void SupervisorState::continue_view_change(ViewChange::Next next) {
     case ViewChange::Next::wait:
       return;
     case ViewChange::Next::ask_later:
-      return self_->delayed_send(SupervisorActor{self_}, kAskInterval, AskTrafficAgain{});
+      return self_->delayed_send(SupervisorActor{self_},
+                                 kAskInterval * std::min(view_.rounds(), kMostIntervals),
+                                 AskTrafficAgain{});
     case ViewChange::Next::close:
       return crew_.send_to_ranks(CloseView{view_.number()});
     case ViewChange::Next::install:

@@ -17,6 +17,7 @@ void ViewChange::begin(std::vector<Rank> members) {
   ++number_;
   members_ = std::move(members);
   last_sent_ = -1;
+  first_round_ = round_;
   closed_.clear();
 }
 

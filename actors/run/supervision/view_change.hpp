@@ -56,6 +56,8 @@ class ViewChange {
 
   // Answers to earlier questions are ignored.
   std::int64_t begin_round();
+  // Of this change.
+  std::int64_t rounds() const { return round_ - first_round_; }
   Next add(const Traffic& traffic);
   Next add(const ViewClosed& closed);
 
@@ -78,6 +80,7 @@ class ViewChange {
   TrainingRanks installed_;          // of the view before
   std::int64_t first_batch_ = 0;     // of it, at the first step of its horizon
   std::map<Rank, Traffic> traffic_;  // of this round
+  std::int64_t first_round_ = 0;     // the one before this change
   std::int64_t last_sent_ = -1;      // in the round before, where it balanced
   std::map<Rank, ViewClosed> closed_;
 };

@@ -18,6 +18,7 @@ namespace joined_members_run_test {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using virtual_run_test::fresh_folder;
 using virtual_run_test::make_run;
 using virtual_run_test::Quiet;
 using virtual_run_test::Scenario;
@@ -208,6 +209,43 @@ TEST(JoinedMembersRun, NoBatchIsTakenTwice) {
       EXPECT_TRUE(twice == taken.end()) << "batch " << *twice;
       EXPECT_GT(taken.size(), 80u) << "of 200, without those of the lost";
     }
+}
+
+// A stop amid returns and losses, also of the rank whose state another one waits for.
+TEST(JoinedMembersRun, AStopAtAnyMomentEndsWithACheckpoint) {
+  int stopped = 0, amid_a_transfer = 0;
+  for (const std::string preset : {"ar", "sgp", "eager-solo", "d-psgd"})
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      SCOPED_TRACE(preset + ", seed=" + std::to_string(seed));
+      Scenario scenario = make_scenario(preset, seed);
+      scenario.dimension = 4000;
+      scenario.folder = fresh_folder("stop-" + preset);
+      RunConfig config = make_run(scenario);
+      config.checkpoint_every_epochs = 0;
+      SimConfig sim;
+      sim.world_size = config.ranks;
+      sim.network.link = {1e-3, 1e-6};  // 16 ms for a model
+      config.world = std::make_shared<VirtualWorld>();
+      config.world->network = std::make_shared<SimTransport>(sim, [] { return Timestamp{0}; });
+      config.world->deadline = std::chrono::seconds(60);
+      config.transport = config.world->network;
+      Rng rng(seed);
+      const Duration back = milliseconds(300) + microseconds(rng() % 100'000);
+      const Duration donor_dies = back + microseconds(rng() % 80'000);
+      config.deaths = {{3, milliseconds(100)}, {0, donor_dies}};
+      config.returns = {{3, back}};
+      config.stop_at = donor_dies - milliseconds(20) + microseconds(rng() % 40'000);
+      const RunResult result = run_virtual(config, std::make_shared<Quiet>());
+      ASSERT_FALSE(result.error) << result.error->message;
+      if (!result.interrupted) continue;
+      ++stopped;
+      amid_a_transfer += std::count(result.lost.begin(), result.lost.end(), 3) > 0;
+      const auto checkpoint = read_checkpoint(scenario.folder);
+      ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+      EXPECT_FALSE(result.lacks_final);
+    }
+  EXPECT_GT(stopped, 100);
+  EXPECT_GT(amid_a_transfer, 0) << "no rank waited for a lost one: nothing was tested";
 }
 
 }  // namespace joined_members_run_test

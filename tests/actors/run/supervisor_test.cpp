@@ -174,23 +174,31 @@ TEST_F(SupervisorTest, AStopThatComesDuringAWriteGetsItsOwnCheckpoint) {
   EXPECT_EQ(result.checkpoint, "last");
 }
 
-// Too large for a message, say: the run goes on, and takes no further checkpoints.
-TEST_F(SupervisorTest, AStateThatCannotBeSentCostsTheCheckpointsAlone) {
+// A full disk, say: the run goes on, and the next checkpoint is tried again.
+TEST_F(SupervisorTest, AStateThatCannotBeStoredCostsItsCheckpointAlone) {
   finish_epoch(1);
   const std::int64_t id = expect<TakeSnapshot>().id;
   self_->send(supervisor_, SnapshotRefused{id - 1, 0, "of another cut"});
   self_->send(supervisor_, SnapshotRefused{id, 7, "of nobody"});
-  self_->send(supervisor_, SnapshotRefused{id, 0, "rank 0: its state is too large"});
+  self_->send(supervisor_, SnapshotRefused{id, 0, "rank 0: no space is left"});
   finish_epoch(2);
+  const std::int64_t next = expect<TakeSnapshot>().id;
+  EXPECT_GT(next, id);
+  give_snapshot(next);
+  self_->send(supervisor_, CheckpointWritten{expect<WriteCheckpoint>().id, "second", ""});
   self_->send(supervisor_, StopRequested{});
   expect<Collect>();
   give_report();
+  self_->send(supervisor_, SnapshotRefused{expect<TakeSnapshot>().id, 0, "rank 0: once more"});
   expect<CloseTrace>();
   self_->send(supervisor_, TraceClosed{});
   const RunResult result = this->result();
   EXPECT_FALSE(result.error) << result.error->message;
-  EXPECT_EQ(result.checkpoint, "");
-  EXPECT_EQ(observer_->warnings(), "no further checkpoints: rank 0: its state is too large\n");
+  EXPECT_EQ(result.checkpoint, "second");
+  EXPECT_TRUE(result.lacks_final);
+  EXPECT_EQ(observer_->warnings(),
+            "this checkpoint is not written: rank 0: no space is left\n"
+            "this checkpoint is not written: rank 0: once more\n");
   expect_no<TakeSnapshot>();
 }
 

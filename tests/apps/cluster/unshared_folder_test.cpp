@@ -58,7 +58,7 @@ class UnsharedFolder : public testing::TestWithParam<std::string> {
     for (const auto& process : processes) {
       const auto result = process->wait();
       EXPECT_EQ(result.exit_code, 0) << result.describe();
-      EXPECT_EQ(result.err.find("no further checkpoints"), std::string::npos) << result.err;
+      EXPECT_EQ(result.err.find("this checkpoint is not written"), std::string::npos) << result.err;
     }
   }
 
