@@ -215,7 +215,20 @@ class LaunchCommand final : public Command {
     placements_ = std::move(*placed);
     head_host_ = head_host(placements_, here);
     if (auto checked = check_certificates(); !checked) return checked;
+    if (auto read = read_token(); !read) return read;
     return use_interface();
+  }
+
+  // The job's secret where the user has chosen it, for those that join or control the job.
+  Expected<void> read_token() {
+    const char* const token = std::getenv(kJobTokenVariable);
+    if (token != nullptr) given_token_ = token;
+    const bool all_here = std::all_of(placements_.begin(), placements_.end(),
+                                      [](const LaunchPlace& place) { return place.here; });
+    if (!all_here && given_token_.find('\n') != std::string::npos)
+      return bad_input(std::string(kJobTokenVariable) +
+                       " has more than one line: processes on other hosts get it as one line");
+    return {};
   }
 
   // Of a process on this machine; the folders of other machines are theirs.
@@ -252,7 +265,7 @@ class LaunchCommand final : public Command {
     const auto program = job_program();
     if (!program) return program.error();
     arguments.insert(arguments.begin(), *program);
-    const std::string token = random_hex(kJobTokenBytes);
+    const std::string token = given_token_.empty() ? random_hex(kJobTokenBytes) : given_token_;
     std::vector<LaunchedCommand> commands;
     for (const LaunchPlace& placement : placements_)
       commands.push_back({placement, command_of(placement, head, token, variables, arguments)});
@@ -348,7 +361,8 @@ class LaunchCommand final : public Command {
   CheckpointMark found_;  // there, before the job began
   std::vector<LaunchPlace> placements_;
   std::string head_host_;
-  ReservedPort reserved_;  // of rank 0, without --port
+  std::string given_token_;  // empty: each start of the job has a new one
+  ReservedPort reserved_;    // of rank 0, without --port
 };
 
 }  // namespace

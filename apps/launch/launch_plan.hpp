@@ -47,7 +47,8 @@ struct Head {
 // others see it) where only rank 0 does, else its host.
 std::string head_host(const std::vector<LaunchPlace>& placements, const std::string& here);
 
-// The secret of a job, by which its processes know each other: random, for each job its own.
+// The secret of a job, by which its processes know each other: that of the user, or random, for
+// each job its own.
 inline constexpr char kJobTokenVariable[] = "GRAPEVINE_JOB_TOKEN";
 
 // "RANK=3", …: torchrun's six variables.

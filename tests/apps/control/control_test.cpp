@@ -237,9 +237,9 @@ TEST(Control, SaysWhatIsWrong) {
 }
 
 // "control: HOST:PORT" in its output.
-std::string place_of(ControlledJob& job) {
-  EXPECT_TRUE(job.process(0).wait_for_output("control: 127.0.0.1:")) << job.describe();
-  const std::string text = job.process(0).so_far().err;
+std::string place_of(Process& process) {
+  EXPECT_TRUE(process.wait_for_output("control: 127.0.0.1:")) << process.so_far().describe();
+  const std::string text = process.so_far().err;
   const std::size_t begin = text.find("127.0.0.1:", text.find("control: "));
   return text.substr(begin, text.find('\n', begin) - begin);
 }
@@ -247,7 +247,7 @@ std::string place_of(ControlledJob& job) {
 TEST(Control, ProvesTheSecretOverAPort) {
   const std::string secret = "GRAPEVINE_JOB_TOKEN=0123456789abcdef";
   ControlledJob job("sgp", 2, {"--control", "127.0.0.1:0"}, {secret});
-  const std::string place = place_of(job);
+  const std::string place = place_of(job.process(0));
   ASSERT_TRUE(job.has_begun()) << job.describe();
   const ProcessResult status = ControlledJob::control_at(place, {"status", "--json"}, {secret});
   EXPECT_EQ(status.exit_code, 0) << status.describe();
@@ -261,6 +261,23 @@ TEST(Control, ProvesTheSecretOverAPort) {
   const ProcessResult ended = job.process(0).wait();
   EXPECT_EQ(ended.exit_code, 4) << ended.describe();
   EXPECT_THAT(ended.err, HasSubstr("a client is refused: it does not prove"));
+}
+
+// The secret that the user gives to `launch` and to `control`.
+TEST(Control, ReachesALaunchedJobOverAPort) {
+  const TemporaryDirectory folder;
+  const std::string secret = "GRAPEVINE_JOB_TOKEN=0123456789abcdef";
+  ProcessOptions options;
+  options.environment = {secret};
+  Process launch(with(with({"launch", "-n", "2", "--"}, small_run("sgp", folder.path() / "run")),
+                      {"--steps", "100000000", "--trace", "off", "--control", "127.0.0.1:0"}),
+                 options);
+  const std::string place = place_of(launch);
+  const ProcessResult stop = ControlledJob::control_at(place, {"stop"}, {secret});
+  EXPECT_EQ(stop.exit_code, 0) << stop.describe();
+  if (stop.exit_code != 0) launch.signal(SIGTERM);
+  const ProcessResult ended = launch.wait();
+  EXPECT_EQ(ended.exit_code, 4) << ended.describe();
 }
 
 TEST(Control, NeedsASecretOverAPort) {

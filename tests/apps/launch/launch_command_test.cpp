@@ -134,6 +134,33 @@ TEST(LaunchCommand, GivesEachJobASecretOfItsOwn) {
     EXPECT_EQ(commands.find(secret), std::string::npos) << commands;
 }
 
+// For those that join or control the job; a restart has it as well.
+TEST(LaunchCommand, KeepsASecretThatIsGiven) {
+  const Script script(
+      "echo \"secret <$GRAPEVINE_JOB_TOKEN>\"; echo x >> \"$FOLDER/tries$RANK\"\n"
+      "[ $RANK = 0 ] || exit 0; [ $(wc -l < \"$FOLDER/tries0\") -gt 1 ] || exit 1");
+  const std::string ssh = script.write("ssh", "echo \"$@\" >> \"$FOLDER/ssh-log\"; sh -c \"$2\"");
+  const std::string hosts = script.write_hosts("localhost slots=1\nelsewhere slots=1\n");
+  const std::vector<std::string> over_ssh = {"launch",     "--hostfile", hosts, "--ssh", ssh,
+                                             "--restarts", "1",          "--",  "verb"};
+  ProcessOptions options = script.options();
+  options.environment.emplace_back("GRAPEVINE_JOB_TOKEN= it's  mine\\ ");
+  const ProcessResult kept = run_process(over_ssh, options);
+  ASSERT_EQ(kept.exit_code, 0) << kept.describe();
+  EXPECT_EQ(lines_of(kept.out),
+            (std::set<std::string>{"[0] secret < it's  mine\\ >", "[1] secret < it's  mine\\ >"}));
+  std::ifstream log(script.path("ssh-log"));
+  const std::string commands(std::istreambuf_iterator<char>(log), {});
+  EXPECT_NE(commands.find("elsewhere"), std::string::npos);
+  EXPECT_EQ(commands.find("mine"), std::string::npos) << commands;
+
+  options.environment.back() = "GRAPEVINE_JOB_TOKEN=";
+  const ProcessResult random = run_process({"launch", "-n", "1", "--", "verb"}, options);
+  EXPECT_EQ(random.out.size(), std::string("[0] secret <>\n").size() + 64) << random.describe();
+  options.environment.back() = "GRAPEVINE_JOB_TOKEN=two\nlines";
+  expect_error(run_process(over_ssh, options), 2, "GRAPEVINE_JOB_TOKEN has more than one line");
+}
+
 TEST(LaunchCommand, FindsAPortThatIsTheSameForAll) {
   const Script script("echo $MASTER_PORT > \"$FOLDER/port$RANK\"");
   ASSERT_EQ(script.run({"-n", "2", "--", "verb"}).exit_code, 0);
