@@ -154,7 +154,9 @@ void LaunchJob::on_bad_input(Member& member, const std::string& said) {
     failure_ = bad_input(said.empty() ? describe(member.placement, *member.end) : said);
   if (said == failure_->message) member.held.drop();
   release_held(member);
-  ask_to_end(false);
+  if (!member.restarted) return ask_to_end(false);
+  // Its file may have gone since, or the run is about to end.
+  if (running()) say(describe(member.placement, *member.end) + ": the others continue");
 }
 
 // It knows the reason of the end: the loss of another process, which all that know of it report, or
@@ -213,6 +215,7 @@ bool LaunchJob::start_again(Member& member, const std::string& why) {
   member_of_.push_back(static_cast<std::size_t>(&member - members_.data()));
   member.process = *process;
   member.end.reset();
+  member.restarted = true;
   member.held = HeldError();
   member.grace = GracePeriod();
   say(fmt::format("{}: starting it again ({} of {}); the others continue", why, restarted_,

@@ -61,8 +61,9 @@ class LaunchJob {
   // lost another one, which it names; stopped: by request, with a checkpoint, reported by process 0
   // alone; failed: which process ended how, the first one where several did. A process that was
   // killed counts more than those that lost it. Bad input ends the job with any options,
-  // since nothing has been trained by then. All that they wrote is written on when this returns,
-  // but where stop_requested() and nothing reads it.
+  // since nothing has been trained by then, but that of a process which was started again is only
+  // reported. All that they wrote is written on when this returns, but where stop_requested() and
+  // nothing reads it.
   Expected<void> wait();
 
   // 128 + n where signal n has ended the job's only process; after wait().
@@ -77,6 +78,7 @@ class LaunchJob {
     ChildCommand command;
     ChildProcess* process = nullptr;
     std::optional<ProcessEnd> end;  // once it is reaped, or given up
+    bool restarted = false;         // to join a run that the others continue
     HeldError held;
     GracePeriod grace;
   };

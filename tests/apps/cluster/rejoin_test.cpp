@@ -203,5 +203,50 @@ TEST_F(Rejoin, BadAddressesAreOneClearLine) {
       << result.describe();
 }
 
+// `launch` starts it again.
+class RejoinUnderLaunch : public testing::Test {
+ protected:
+  std::unique_ptr<Process> launch(const std::vector<std::string>& more,
+                                  const std::vector<std::string>& environment = {}) const {
+    ProcessOptions options;
+    options.environment = environment;
+    return std::unique_ptr<Process>(new Process(
+        with(with({"launch", "-n", "3", "--on-failure", "continue", "--restarts", "2", "--"},
+                  endless("ar", out_, "auto")),
+             more),
+        options));
+  }
+  // SIGKILL to the process of that rank.
+  static void kill(const Process& launch, int rank) {
+    const std::string id = std::to_string(launch.pid());
+    std::ifstream children("/proc/" + id + "/task/" + id + "/children");
+    const std::string wanted = fmt::format("RANK={}", rank);
+    for (pid_t child = 0; children >> child;) {
+      std::ifstream environment(fmt::format("/proc/{}/environ", child));
+      for (std::string entry; std::getline(environment, entry, '\0');)
+        if (entry == wanted) ::kill(child, SIGKILL);
+    }
+  }
+
+  const TemporaryDirectory folder_;
+  const fs::path out_ = folder_.path() / "run";
+};
+
+TEST_F(RejoinUnderLaunch, ARestartWithoutItsDataLeavesTheRunAlone) {
+  const fs::path text = folder_.path() / "text";
+  std::ofstream(text) << std::string(20000, 'a') + std::string(20000, 'b');
+  const auto job = launch({"--model", "lstm", "--data", "text:" + text.string()});
+  ASSERT_TRUE(has_begun(out_)) << job->so_far().describe();
+  fs::remove(text);
+  kill(*job, 2);
+  ASSERT_TRUE(job->wait_for_output("exited with code 2: the others continue"))
+      << job->so_far().describe();
+  EXPECT_TRUE(job->so_far().err.find("the file does not exist") != std::string::npos)
+      << job->so_far().describe();
+  job->signal(SIGTERM);
+  const auto result = job->wait();
+  EXPECT_EQ(result.exit_code, 4) << result.describe();
+}
+
 }  // namespace rejoin_test
 }  // namespace grapevine

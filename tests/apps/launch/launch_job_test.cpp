@@ -84,5 +84,49 @@ TEST(LaunchJob, SaysWhomItWaitsForAndWhy) {
             "launch: rank 0 is silent: waiting up to 60 s for rank 0 on here to end\n");
 }
 
+// A job whose processes continue without those that are lost. `err` in its folder is its stderr.
+class ContinuedJob : public testing::Test {
+ protected:
+  // Ranks 0, 1, …: one script each.
+  Expected<void> run(const std::vector<std::string>& bodies, int restarts) {
+    std::string body = "cd \"$FOLDER\"\ncase $RANK in\n";
+    for (std::size_t rank = 0; rank < bodies.size(); ++rank)
+      body += std::to_string(rank) + ") " + bodies[rank] + ";;\n";
+    LaunchJobOptions options;
+    options.survivors_continue = true;
+    options.restarts = restarts;
+    std::ofstream err(folder_.path() / "err");
+    err << std::unitbuf;
+    Console console{out_, err};
+    SignalPipe signals;
+    LaunchJob job(options, signals, console);
+    const auto count = static_cast<std::int32_t>(bodies.size());
+    if (auto started = job.start(scripts(count, body + "esac", folder_.path().string())); !started)
+      return started;
+    return job.wait();
+  }
+  std::string err() const { return read_file(folder_.path() / "err"); }
+  bool says(const std::string& text) const { return err().find(text) != std::string::npos; }
+  static std::string once_it_says(const std::string& text) {
+    return "until grep -q '" + text + "' err; do sleep 0.05; done; ";
+  }
+
+  const TemporaryDirectory folder_;
+  std::ostringstream out_;
+};
+
+constexpr char kDiesOnce[] = "[ -e died ] || { touch died; exec sh -c 'kill -KILL $$'; }; ";
+
+// It joins a run that goes on without it.
+TEST_F(ContinuedJob, ARestartThatFindsItsInputBadEndsNoOtherProcess) {
+  const auto done = run({once_it_says("code 2") + "sleep 0.3; echo done",
+                         kDiesOnce + std::string("echo 'error: no such file' >&2; exit 2")},
+                        2);
+  EXPECT_TRUE(done) << done.error().message;
+  EXPECT_EQ(out_.str(), "[0] done\n");
+  EXPECT_TRUE(says("[1] error: no such file\n")) << err();
+  EXPECT_TRUE(says("rank 1 on here exited with code 2: the others continue\n")) << err();
+}
+
 }  // namespace launch_job_test
 }  // namespace grapevine
