@@ -165,11 +165,13 @@ void LaunchJob::on_bad_input(Member& member, const std::string& said) {
 void LaunchJob::on_said_end(Member& member, const std::string& said) {
   const bool lost = member.end->exit_code == kExitLost;
   const bool counts_more =
-      failure_ && (lost ? failure_->code == Errc::stopped
+      failure_ && (lost ? failure_->code == Errc::stopped || ends_the_run(member)
                         : options_.survivors_continue && failure_->code != Errc::bad_input);
-  if (!failure_ || counts_more)
+  if (!failure_ || counts_more) {
     failure_ = Error{lost ? Errc::peer_down : Errc::stopped,
                      said.empty() ? describe(member.placement, *member.end) : said};
+    killed_ = false;
+  }
   if (said == failure_->message) member.held.drop();
   release_held(member);
   if (!lost || !options_.survivors_continue) return ask_to_end(lost);
@@ -184,14 +186,24 @@ bool LaunchJob::asked_for(const Member& member) const {
   return (number == SIGINT && stop_requested_) || (number == SIGKILL && member.grace.killed());
 }
 
+// Process 0 ends a run that has survived the ends of others before. One that a request to stop ends
+// before it handles signals has no run.
+bool LaunchJob::ends_the_run(const Member& member) const {
+  const int number = member.end->signal;
+  const bool told = stop_requested_ && (number == SIGTERM || number == SIGINT);
+  const bool survives = options_.survivors_continue && !ending_ && !told;
+  return survives && member.placement.rank == 0 && failure_ && failure_->code != Errc::stopped;
+}
+
 void LaunchJob::report_failure(Member& member) {
   const bool killed = is_cut_off(member.placement, *member.end) && !asked_for(member);
   // The end of a process that was asked to end is ignored, unless the others have reported its
   // loss.
   const bool counts_more =
       failure_ &&
-      (failure_->code == Errc::stopped ? killed || member.end->signal == 0
-                                       : killed && failure_->code == Errc::peer_down && !killed_);
+      (failure_->code == Errc::stopped
+           ? killed || member.end->signal == 0
+           : (killed && failure_->code == Errc::peer_down && !killed_) || ends_the_run(member));
   if (ending_ && !counts_more) return;
   const std::string text = describe(member.placement, *member.end);
   if (!failure_ || counts_more) failure_ = Error{killed ? Errc::peer_down : Errc::failed, text};
@@ -288,7 +300,8 @@ void LaunchJob::say_what_is_awaited(Timestamp now) {
 void LaunchJob::give_up(Member& member) {
   say(name_of(member.placement) + " does not end after SIGKILL: check its host");
   member.end = ProcessEnd{-1, SIGKILL};
-  if (!failure_) failure_ = Error{Errc::failed, describe(member.placement, *member.end)};
+  if (!failure_ || ends_the_run(member))
+    failure_ = Error{Errc::failed, describe(member.placement, *member.end)};
 }
 
 void LaunchJob::print_out(const Member& member, std::string line) {

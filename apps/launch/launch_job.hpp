@@ -60,7 +60,8 @@ class LaunchJob {
   // error; peer_down: a process was killed, or the connection to it was lost, or it has
   // lost another one, which it names; stopped: by request, with a checkpoint, reported by process 0
   // alone; failed: which process ended how, the first one where several did. A process that was
-  // killed counts more than those that lost it. Bad input ends the job with any options,
+  // killed counts more than those that lost it, and where survivors continue, how process 0 ended
+  // counts more than an end of another one before. Bad input ends the job with any options,
   // since nothing has been trained by then, but that of a process which was started again is only
   // reported. All that they wrote is written on when this returns, but where stop_requested() and
   // nothing reads it.
@@ -95,6 +96,7 @@ class LaunchJob {
   void on_bad_input(Member& member, const std::string& said);
   void on_said_end(Member& member, const std::string& said);
   bool asked_for(const Member& member) const;
+  bool ends_the_run(const Member& member) const;
   void report_failure(Member& member);
   bool start_again(Member& member, const std::string& why);
   void forward_signals();

@@ -115,6 +115,7 @@ class ContinuedJob : public testing::Test {
   std::ostringstream out_;
 };
 
+constexpr char kDies[] = "exec sh -c 'kill -KILL $$'";
 constexpr char kDiesOnce[] = "[ -e died ] || { touch died; exec sh -c 'kill -KILL $$'; }; ";
 
 // It joins a run that goes on without it.
@@ -126,6 +127,27 @@ TEST_F(ContinuedJob, ARestartThatFindsItsInputBadEndsNoOtherProcess) {
   EXPECT_EQ(out_.str(), "[0] done\n");
   EXPECT_TRUE(says("[1] error: no such file\n")) << err();
   EXPECT_TRUE(says("rank 1 on here exited with code 2: the others continue\n")) << err();
+}
+
+// An old loss is not why the run has ended.
+TEST_F(ContinuedJob, TheEndOfProcessZeroCountsMoreThanALossThatTheRunSurvived) {
+  const std::string later = once_it_says("rank 2 on here was killed.*: the others continue");
+  struct Case {
+    std::string end;
+    Errc code;
+    std::string message;
+  };
+  for (const auto& [end, code, message] : std::vector<Case>{
+           {"echo 'error: loss' >&2; exit 1", Errc::failed, "rank 0 on here exited with code 1"},
+           {kDies, Errc::peer_down, "rank 0 on here was killed by signal 9 (SIGKILL)"},
+           {"echo 'error: too few; resume with --resume out' >&2; exit 3", Errc::peer_down,
+            "too few; resume with --resume out"}}) {
+    SCOPED_TRACE(end);
+    const auto done = run({later + end, later + "exit 1", kDies}, 0);
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().code, code);
+    EXPECT_EQ(done.error().message, message);
+  }
 }
 
 }  // namespace launch_job_test
