@@ -63,6 +63,7 @@ Expected<void> LaunchJob::wait() {
   while (running()) {
     collect(poll_once());
     forward_signals();
+    end_what_joins();
     enforce_grace();
   }
   writer_.drain(signals_, stop_requested_);
@@ -134,9 +135,11 @@ void LaunchJob::on_end(Member& member) {
   if (const std::string hint = resume_hint_in(said); !hint.empty()) hint_ = hint;
   // main() prints it; a process that found the same may have got SIGTERM before it could exit.
   if (failure_ && said == failure_->message) member.held.drop();
+  if (member.placement.rank == 0) joins_end_ = now_on_clock() + options_.joins_patience;
+  const int code = member.end->exit_code;
+  if (member.restarted && members_[0].end && code != 0) return member.held.drop();
   if (said == kStoppedBeforeTraining && (ending_ || stop_requested_))
     return on_quiet_end(member, said);
-  const int code = member.end->exit_code;
   if (code == kExitBadInput) return on_bad_input(member, said);
   if (code == kExitLost || code == kExitStopped) return on_said_end(member, said);
   release_held(member);
@@ -255,6 +258,18 @@ void LaunchJob::forward_signals() {
     for (Member& member : members_)
       member.grace.begin(now_on_clock(), twice ? std::chrono::milliseconds(0) : options_.grace);
     interrupted_ = interrupted_ || number == SIGINT;
+  }
+}
+
+// With process 0 the run has ended that they would join.
+void LaunchJob::end_what_joins() {
+  const auto now = now_on_clock();
+  if (!joins_end_ || now < *joins_end_) return;
+  joins_end_.reset();
+  for (Member& member : members_) {
+    if (member.end || !member.restarted) continue;
+    member.process->signal(SIGTERM);
+    member.grace.begin(now, std::min(options_.grace, options_.lost_grace));
   }
 }
 

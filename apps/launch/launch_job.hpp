@@ -30,6 +30,9 @@ struct LaunchJobOptions {
   // Process 0 still has files to write.
   std::chrono::milliseconds lost_grace = std::chrono::seconds(10);
   std::chrono::milliseconds notice = std::chrono::seconds(5);  // until a wait is reported
+  // From the end of process 0 to SIGTERM for processes that were started again: one that has joined
+  // the run ends by itself, another one finds nothing to join.
+  std::chrono::milliseconds joins_patience = std::chrono::seconds(2);
 };
 
 struct LaunchedCommand {
@@ -63,8 +66,8 @@ class LaunchJob {
   // killed counts more than those that lost it, and where survivors continue, how process 0 ended
   // counts more than an end of another one before. Bad input ends the job with any options,
   // since nothing has been trained by then, but that of a process which was started again is only
-  // reported. All that they wrote is written on when this returns, but where stop_requested() and
-  // nothing reads it.
+  // reported, and its end after that of process 0 is ignored. All that they wrote is written on
+  // when this returns, but where stop_requested() and nothing reads it.
   Expected<void> wait();
 
   // 128 + n where signal n has ended the job's only process; after wait().
@@ -101,6 +104,7 @@ class LaunchJob {
   bool start_again(Member& member, const std::string& why);
   void forward_signals();
   void ask_to_end(bool lost);
+  void end_what_joins();
   void enforce_grace();
   void say_what_is_awaited(Timestamp now);
   void kill(Member& member);
@@ -123,6 +127,7 @@ class LaunchJob {
   std::optional<Error> failure_;        // the first one, or one that counts more
   std::string hint_;                    // of resuming, from the error of a process
   std::optional<Timestamp> notice_at_;  // from then on people are to know of the wait
+  std::optional<Timestamp> joins_end_;  // then processes that were started again are to end
   bool killed_ = false;  // `failure_` is the end of a process by a signal that was not this job's
   bool ending_ = false;  // a failure ends the others: how they end is ignored
   bool stop_requested_ = false;

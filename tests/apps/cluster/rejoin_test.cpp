@@ -248,5 +248,19 @@ TEST_F(RejoinUnderLaunch, ARestartWithoutItsDataLeavesTheRunAlone) {
   EXPECT_EQ(result.exit_code, 4) << result.describe();
 }
 
+TEST_F(RejoinUnderLaunch, ARestartEndsWithProcessZero) {
+  const auto job = launch({"--join-timeout", "3600"});
+  ASSERT_TRUE(has_begun(out_)) << job->so_far().describe();
+  kill(*job, 2);
+  ASSERT_TRUE(job->wait_for_output("starting it again")) << job->so_far().describe();
+  kill(*job, 0);
+  const auto result = job->wait();
+  EXPECT_EQ(result.exit_code, 3) << result.describe();
+  const std::string last = ProcessResult::last_line(result.err);
+  EXPECT_EQ(last.rfind("error: rank 0 on ", 0), 0U) << result.describe();
+  EXPECT_NE(last.find("resume with --resume " + out_.string()), std::string::npos) << last;
+  EXPECT_EQ(result.err.find("cannot reach process 0"), std::string::npos) << result.err;
+}
+
 }  // namespace rejoin_test
 }  // namespace grapevine

@@ -150,5 +150,24 @@ TEST_F(ContinuedJob, TheEndOfProcessZeroCountsMoreThanALossThatTheRunSurvived) {
   }
 }
 
+TEST_F(ContinuedJob, AProcessThatStartsAgainEndsWithProcessZero) {
+  const std::string joins =
+      kDiesOnce + std::string(
+                      "trap 'echo \"error: cannot reach process 0\" >&2; exit 1' TERM\n"
+                      "touch joins; for i in $(seq 600); do sleep 0.05; done; echo late");
+  const std::string once_joining = "until [ -e joins ]; do sleep 0.05; done; ";
+  const auto done = run({once_joining + "echo done", joins}, 1);
+  EXPECT_TRUE(done) << done.error().message;
+  EXPECT_EQ(out_.str(), "[0] done\n");
+  EXPECT_FALSE(says("cannot reach")) << err();
+
+  std::filesystem::remove(folder_.path() / "died");
+  std::filesystem::remove(folder_.path() / "joins");
+  const auto lost = run({once_joining + kDies, joins}, 1);
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().message, "rank 0 on here was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(out_.str(), "[0] done\n");
+}
+
 }  // namespace launch_job_test
 }  // namespace grapevine
