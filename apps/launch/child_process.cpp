@@ -84,6 +84,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
                          char* const* environment) {
   ::setpgid(0, 0);
   ::signal(SIGPIPE, SIG_DFL);  // which programs expect
+  ::signal(SIGUSR1, SIG_IGN);  // until the program handles it: it must not end what starts
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it died before it could be watched
   ::dup2(plumbing.in[1].get(), STDIN_FILENO);

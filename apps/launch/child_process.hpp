@@ -40,7 +40,8 @@ class LineBuffer {
 };
 
 // The child leads a process group of its own, so that a terminal's Ctrl-C reaches it once, from
-// here. The kernel kills it when this process dies, for any reason. All calls on one thread, the
+// here. It begins with SIGUSR1 ignored, which asks for a checkpoint only where the program handles
+// it. The kernel kills it when this process dies, for any reason. All calls on one thread, the
 // one that started it; none blocks.
 class ChildProcess {
  public:

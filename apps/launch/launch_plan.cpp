@@ -132,8 +132,8 @@ std::vector<std::string> ssh_command(const std::vector<std::string>& ssh, const 
                                      const std::vector<std::string>& variables,
                                      const std::vector<std::string>& arguments) {
   const std::string token = kJobTokenVariable;
-  std::string script = "cd " + shell_quoted(directory) + " || exit 1; IFS= read -r " + token +
-                       "; export " + token + "; " + kWatcher + "exec env";
+  std::string script = "trap '' USR1; cd " + shell_quoted(directory) + " || exit 1; IFS= read -r " +
+                       token + "; export " + token + "; " + kWatcher + "exec env";
   for (const std::string& variable : variables) script += " " + shell_quoted(variable);
   for (const std::string& argument : arguments) script += " " + shell_quoted(argument);
   script += " </dev/null";

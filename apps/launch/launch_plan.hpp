@@ -61,7 +61,7 @@ std::string shell_quoted(const std::string& text);
 // and its options. The first line of standard input is the job's secret, which the process gets as
 // kJobTokenVariable: command lines are for all users to see. Then come signal names, one a line
 // ("TERM"), which the process gets; at its end the process gets SIGTERM, and after ten seconds
-// SIGKILL: so it ends with its launcher.
+// SIGKILL: so it ends with its launcher. The process begins with SIGUSR1 ignored.
 std::vector<std::string> ssh_command(const std::vector<std::string>& ssh, const std::string& host,
                                      const std::string& directory,
                                      const std::vector<std::string>& variables,

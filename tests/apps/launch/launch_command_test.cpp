@@ -26,6 +26,9 @@ namespace launch_command_test {
 namespace fs = std::filesystem;
 
 constexpr char kWaitForEver[] = "while :; do sleep 0.05; done";
+// A shell cannot trap a signal that it has inherited as ignored.
+constexpr char kTrapsUsr1[] =
+    "[ -n \"$AGAIN\" ] || exec env --default-signal=USR1 AGAIN=1 \"$0\" \"$@\"\n";
 
 // Processes that are this shell script.
 class Script {
@@ -340,9 +343,10 @@ TEST(LaunchCommand, StartsTheShippedVerbs) {
 }
 
 TEST(LaunchCommand, ForwardsSignals) {
-  const Script script(
-      "trap 'echo saved' USR1; trap 'echo stopping; exit 0' TERM INT; echo ready$RANK; " +
-      std::string(kWaitForEver));
+  const Script script(kTrapsUsr1 +
+                      std::string("trap 'echo saved' USR1; trap 'echo stopping; exit 0' TERM INT\n"
+                                  "echo ready$RANK; ") +
+                      kWaitForEver);
   for (const int number : {SIGINT, SIGTERM}) {
     Process launch({"launch", "-n", "3", "--", "verb"}, script.options());
     for (const std::string rank : {"0", "1", "2"})
@@ -356,6 +360,33 @@ TEST(LaunchCommand, ForwardsSignals) {
     for (const std::string rank : {"0", "1", "2"})
       EXPECT_EQ(lines_of(result.out).count("[" + rank + "] stopping"), 1u) << result.describe();
   }
+}
+
+// A second passes before the program that a process becomes can handle a signal.
+TEST(LaunchCommand, ARequestForACheckpointKillsNoProcessThatStarts) {
+  const Script script("grep SigIgn /proc/self/status");
+  const std::string ssh = script.write("ssh", "exec sh -c \"$2\"");
+  const std::string hosts = script.write_hosts("localhost slots=1\nelsewhere slots=1\n");
+  const ProcessResult result = script.run({"--hostfile", hosts, "--ssh", ssh, "--", "verb"});
+  for (const std::string rank : {"[0] ", "[1] "}) {
+    const std::string name = rank + "SigIgn:";
+    const auto at = result.out.find(name);
+    ASSERT_NE(at, std::string::npos) << result.describe();
+    const auto mask = std::stoull(result.out.substr(at + name.size()), nullptr, 16);
+    EXPECT_EQ(mask >> (SIGUSR1 - 1) & 1, 1U) << result.describe();
+  }
+
+  Process launch({"launch", "-n", "1", "--", "average", "--rounds", "3"});
+  const std::string id = std::to_string(launch.pid());
+  const std::string children = "/proc/" + id + "/task/" + id + "/children";
+  for (int i = 0; i < 6000; ++i) {
+    std::string child;
+    if (std::ifstream(children) >> child && fs::exists("/proc/" + child)) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  launch.signal(SIGUSR1);
+  const ProcessResult real = launch.wait();
+  EXPECT_EQ(real.exit_code, 0) << real.describe();
 }
 
 TEST(LaunchCommand, WhatIgnoresTheRequestToEndIsKilledAfterTheGrace) {
@@ -774,9 +805,10 @@ TEST(LaunchCommand, StartsProcessesOverSsh) {
 }
 
 TEST(LaunchCommand, SignalsAndDeathsCrossSsh) {
-  const Script script(
-      "trap 'echo saved' USR1; trap 'echo stopping; exit 4' TERM; echo ready$RANK; " +
-      std::string(kWaitForEver));
+  const Script script(kTrapsUsr1 +
+                      std::string("trap 'echo saved' USR1; trap 'echo stopping; exit 4' TERM\n"
+                                  "echo ready$RANK; ") +
+                      kWaitForEver);
   // A process group of its own, as on another machine: nothing but the connection reaches it.
   const std::string ssh = script.write("ssh", "setsid sh -c \"$2\"");
   const std::string hosts = script.write_hosts("far slots=2\n");
