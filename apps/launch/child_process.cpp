@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -30,8 +31,12 @@ constexpr std::size_t kLongestLine = 1 << 20;
 // A killed process that has not ended by then is in the kernel's hands: it is not waited for.
 constexpr int kReapPatienceMs = 5000;
 
+// Before raise_descriptor_limit(). Nothing: it was not raised.
+std::optional<rlimit> descriptor_limit;
+
 Error failure(const std::string& what, int error) {
-  return {Errc::io, what + ": " + std::strerror(error)};
+  const char* const remedy = error == EMFILE ? ": raise the limit (ulimit -n)" : "";
+  return {Errc::io, what + ": " + std::strerror(error) + remedy};
 }
 
 DescriptorPair open_input(bool writable) {
@@ -84,6 +89,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
                          char* const* environment) {
   ::setpgid(0, 0);
   ::signal(SIGPIPE, SIG_DFL);  // which programs expect
+  if (descriptor_limit) ::setrlimit(RLIMIT_NOFILE, &*descriptor_limit);
   ::signal(SIGUSR1, SIG_IGN);  // until the program handles it: it must not end what starts
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it died before it could be watched
@@ -118,6 +124,13 @@ Expected<std::string> job_program() {
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return Error{Errc::io, "/proc/self/exe: " + error.message()};
   return self.string();
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  const rlimit raised{limit.rlim_max, limit.rlim_max};
+  if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) descriptor_limit = limit;
 }
 
 void LineBuffer::append(const char* bytes, std::size_t count, const OnLine& on_line) {

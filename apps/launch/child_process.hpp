@@ -27,6 +27,10 @@ struct ChildCommand {
 // GRAPEVINE_LAUNCH_PROGRAM names (for tests). Errors (io): the system does not name the executable.
 Expected<std::string> job_program();
 
+// Each child takes three descriptors: from now on this process may have as many as the system lets
+// it. Children begin with the limit that it had.
+void raise_descriptor_limit();
+
 // Whole lines of a stream that arrives in pieces.
 class LineBuffer {
  public:

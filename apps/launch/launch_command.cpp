@@ -21,6 +21,7 @@
 #include "apps/console/read_up_to.hpp"
 #include "apps/console/signal_pipe.hpp"
 #include "apps/console/verb_options.hpp"
+#include "apps/launch/child_process.hpp"
 #include "apps/launch/launch_job.hpp"
 #include "apps/launch/launch_plan.hpp"
 #include "apps/train/train_options.hpp"
@@ -101,6 +102,7 @@ class LaunchCommand final : public Command {
     if (json_ && !says_json()) verb_.emplace_back("--json");
     if (auto checked = check(); !checked) return checked;
     if (auto planned = plan(); !planned) return planned;
+    raise_descriptor_limit();
     std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may go: the job stays
     SignalPipe signals;
     name_folders();

@@ -389,6 +389,24 @@ TEST(LaunchCommand, ARequestForACheckpointKillsNoProcessThatStarts) {
   EXPECT_EQ(real.exit_code, 0) << real.describe();
 }
 
+// Three for each process, which is more than a shell allows by default long before 4096 of them.
+TEST(LaunchCommand, TakesAsManyDescriptorsAsItMay) {
+  const Script script("echo $(ulimit -n)");
+  ProcessOptions shell = script.options();
+  shell.program = "/bin/sh";
+  const auto limited = [&](const std::string& limit) {
+    return run_process({"-c", limit + "; exec \"$@\"", "sh", GRAPEVINE_EXECUTABLE, "launch", "-n",
+                        "30", "--", "verb"},
+                       shell);
+  };
+  const ProcessResult soft = limited("ulimit -S -n 64");
+  EXPECT_EQ(soft.exit_code, 0) << soft.describe();
+  std::set<std::string> wanted;
+  for (int rank = 0; rank < 30; ++rank) wanted.insert("[" + std::to_string(rank) + "] 64");
+  EXPECT_EQ(lines_of(soft.out), wanted) << soft.describe();
+  expect_error(limited("ulimit -n 64"), 1, "Too many open files: raise the limit (ulimit -n)");
+}
+
 TEST(LaunchCommand, WhatIgnoresTheRequestToEndIsKilledAfterTheGrace) {
   const Script script("trap '' TERM; echo ready$RANK; " + std::string(kWaitForEver));
   Process launch({"launch", "-n", "2", "--grace", "0.2", "--", "verb"}, script.options());
