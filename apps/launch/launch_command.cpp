@@ -1,10 +1,12 @@
 #include "apps/launch/launch_command.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -117,14 +119,34 @@ class LaunchCommand final : public Command {
       const bool again = !done && done.error().code != Errc::bad_input &&
                          done.error().code != Errc::stopped && !job.stop_requested();
       if (!again || survivors_continue() || restart == restarts_) return with_hint(done);
-      console.exit_code.reset();
       const std::string& what = done.error().message;
-      console.err << "launch: " << what.substr(0, what.size() - resume_hint_in(what).size())
-                  << ": starting again (" << restart + 1 << " of " << restarts_ << ")" << std::endl;
+      const std::string why =
+          "launch: " + what.substr(0, what.size() - resume_hint_in(what).size()) + ": ";
+      if (job.lost_connection()) {
+        console.err << why << "waiting " << kEndOverSsh.count()
+                    << " s until the processes on other hosts have ended" << std::endl;
+        if (!waits(signals, kEndOverSsh)) return with_hint(done);
+      }
+      console.exit_code.reset();
+      console.err << why << "starting again (" << restart + 1 << " of " << restarts_ << ")"
+                  << std::endl;
     }
   }
 
  private:
+  // False: a request to stop came first.
+  static bool waits(SignalPipe& signals, std::chrono::milliseconds time) {
+    using Clock = std::chrono::steady_clock;
+    for (const auto until = Clock::now() + time; Clock::now() < until;) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+      pollfd wait{signals.descriptor(), POLLIN, 0};
+      ::poll(&wait, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+      for (const int number : signals.take())
+        if (number != SIGUSR1) return false;
+    }
+    return true;
+  }
+
   // Readable from the environment, under names that mean nothing to the verb.
   template <class T>
   static CLI::Option* add(CLI::App& app, const std::string& names, T& value,

@@ -90,6 +90,13 @@ std::optional<int> LaunchJob::exit_code() const {
   return 128 + members_[0].end->signal;
 }
 
+bool LaunchJob::lost_connection() const {
+  return std::any_of(members_.begin(), members_.end(), [](const Member& member) {
+    return !member.placement.here && is_cut_off(member.placement, *member.end) &&
+           (!member.asked || member.placement.rank == 0);
+  });
+}
+
 bool LaunchJob::running() const {
   return std::any_of(members_.begin(), members_.end(),
                      [](const Member& member) { return !member.end; });
@@ -121,6 +128,7 @@ void LaunchJob::collect(const std::vector<ChildGroup::Ended>& all) {
     Member& member = members_[member_of_[one.child]];
     if (member.end) continue;  // it was given up
     member.end = one.end;
+    member.asked = ending_ || stop_requested_;
     ended.push_back(&member);
   }
   // A process that was killed is the cause; one that then exited has lost a peer.

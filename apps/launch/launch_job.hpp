@@ -73,6 +73,11 @@ class LaunchJob {
   // 128 + n where signal n has ended the job's only process; after wait().
   std::optional<int> exit_code() const;
 
+  // A process on another host may run on for kEndOverSsh: only the connection to it has ended.
+  // Where it was asked to end before, this holds for process 0 alone: the signal may have ended it.
+  // After wait().
+  bool lost_connection() const;
+
   // By a signal: the job is not to be started again.
   bool stop_requested() const { return stop_requested_; }
 
@@ -82,6 +87,7 @@ class LaunchJob {
     ChildCommand command;
     ChildProcess* process = nullptr;
     std::optional<ProcessEnd> end;  // once it is reaped, or given up
+    bool asked = false;             // by then it had been asked to end
     bool restarted = false;         // to join a run that the others continue
     HeldError held;
     GracePeriod grace;

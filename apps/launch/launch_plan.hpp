@@ -1,6 +1,7 @@
 // The plan of `launch`: hostfiles, ranks on hosts, the variables and the command line of each
 // process. Nothing here starts anything.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -66,6 +67,9 @@ std::vector<std::string> ssh_command(const std::vector<std::string>& ssh, const 
                                      const std::string& directory,
                                      const std::vector<std::string>& variables,
                                      const std::vector<std::string>& arguments);
+
+// From the loss of the connection until that process has ended.
+inline constexpr std::chrono::seconds kEndOverSsh{12};
 
 // The value of --NAME VALUE or --NAME=VALUE in a command line, the last one; nothing where absent.
 std::optional<std::string> option_value(const std::vector<std::string>& arguments,

@@ -868,6 +868,56 @@ TEST(LaunchCommand, AProcessThatSshLosesIsLost) {
   EXPECT_EQ(lines_of(result.out).count("[0] told to end"), 1u) << result.describe();
 }
 
+// Rank 0 lives for up to ten seconds after the loss of the connection to it, and keeps the folder.
+class LostConnection : public testing::Test {
+ protected:
+  LostConnection() {
+    fs::create_directories(script_.path("run"));
+    const std::string ssh =
+        script_.write("ssh",
+                      "[ -e \"$FOLDER/there\" ] && again=1\n"
+                      "exec 4<&0; setsid sh -c \"$2\" <&4 & exec 4<&- </dev/null\n"
+                      "[ -z \"$again\" ] || { wait $!; exit $?; }\n"
+                      "until [ -e \"$FOLDER/there\" ]; do sleep 0.05; done; exit 255");
+    arguments_ = {"launch",
+                  "--hostfile",
+                  script_.write_hosts("far slots=1\n"),
+                  "--ssh",
+                  ssh,
+                  "--on-failure",
+                  "restart",
+                  "--",
+                  "verb",
+                  "--out",
+                  script_.path("run")};
+  }
+
+  const Script script_{
+      "echo x >> \"$FOLDER/starts\"; exec 9< \"$FOLDER/run\"\n"
+      "flock -n 9 || { echo 'error: another run writes there' >&2; exit 2; }\n"
+      "[ ! -e \"$FOLDER/there\" ] || { echo \"resume $GRAPEVINE_RESUME\"; exit 0; }\n"
+      "exec > /dev/null 2>&1\n"  // nothing reads it any more
+      "trap 'sleep 3; mkdir -p \"$FOLDER/run/checkpoint/latest\"; exit 4' TERM\n"
+      "touch \"$FOLDER/there\"; " +
+      std::string(kWaitForEver)};
+  std::vector<std::string> arguments_;
+};
+
+TEST_F(LostConnection, ARestartWaitsForTheEndOfItsProcess) {
+  const ProcessResult result = run_process(arguments_, script_.options());
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.out, "[0] resume " + script_.path("run") + "\n") << result.describe();
+}
+
+TEST_F(LostConnection, ARequestToStopEndsTheWait) {
+  Process launch(arguments_, script_.options());
+  ASSERT_TRUE(launch.wait_for_output("waiting 12 s")) << launch.so_far().describe();
+  launch.signal(SIGUSR1);
+  launch.signal(SIGTERM);
+  expect_error(launch.wait(), 3, "rank 0 on far exited with code 255");
+  EXPECT_EQ(fs::file_size(script_.path("starts")), 2U);
+}
+
 TEST(LaunchCommand, BadUsageIsOneClearLine) {
   const Script script("echo never");
   const std::string hosts = script.write_hosts("node1 slots=2\nnode2 slots=two\n");
