@@ -29,7 +29,13 @@ bool is_alphanumeric(char c) { return std::isalnum(static_cast<unsigned char>(c)
 bool is_host_character(char c) { return is_alphanumeric(c) || std::strchr("._-", c) != nullptr; }
 // Also IPv6, with a zone.
 bool is_address_character(char c) {
-  return is_host_character(c) || std::strchr(":%[]", c) != nullptr;
+  return is_host_character(c) || std::strchr(":%", c) != nullptr;
+}
+
+// "[::1]", as in URLs, is the address ::1.
+std::string without_brackets(const std::string& host) {
+  const bool bracketed = host.size() >= 2 && host.front() == '[' && host.back() == ']';
+  return bracketed ? host.substr(1, host.size() - 2) : host;
 }
 
 // A value in a message: always one short line.
@@ -90,9 +96,10 @@ class Reader {
 
   // MASTER_ADDR. REQUIRES: has it.
   Expected<std::string> host() const {
-    const std::string host = text("MASTER_ADDR");
+    const std::string given = text("MASTER_ADDR");
+    const std::string host = without_brackets(given);
     if (!host.empty() && std::all_of(host.begin(), host.end(), is_address_character)) return host;
-    return bad_input("MASTER_ADDR=" + shown(host) + ": expected a host name or an address");
+    return bad_input("MASTER_ADDR=" + shown(given) + ": expected a host name or an address");
   }
 
  private:
