@@ -20,13 +20,17 @@ class RunEnd : public RunObserver {
   // Whether the run is to end before its last step. Polled on another thread.
   virtual bool wants_stop() const { return false; }
 
+  // Also after its result has been given.
+  bool has_ended() const;
+
   // The result once the run has ended, or nothing after `patience`. Gives it once.
   std::optional<RunResult> wait_for(Duration patience);
 
  private:
-  std::mutex mutex_;  // guards result_
+  mutable std::mutex mutex_;  // guards result_, over_
   std::condition_variable ended_;
   std::optional<RunResult> result_;
+  bool over_ = false;
 };
 
 }  // namespace grapevine

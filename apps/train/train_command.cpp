@@ -489,7 +489,11 @@ class TrainCommand : public Command {
     const auto stop_requested = [&signals, control = config.control] {
       return signals.stop_requested() || (control && control->stop_requested());
     };
-    if (config.cluster) config.cluster->cancelled = stop_requested;
+    // Processes that still connect hear of the end of the start here: its first reason counts.
+    if (config.cluster)
+      config.cluster->cancelled = [stop_requested, end] {
+        return stop_requested() || end->has_ended();
+      };
     const Duration patience = config.patience;
     auto runtime = std::make_unique<Runtime>(std::move(config), end, files);
     bool stopping = false;

@@ -468,6 +468,24 @@ TEST_F(ClusterErrors, ASignalEndsTheWaitingForOthers) {
   }
 }
 
+// All have joined, and one dies before it has connected: the others wait for it no longer.
+TEST_F(ClusterErrors, ADeathWhileProcessesConnectEndsTheStart) {
+  for (const std::string transport : {"tcp", "auto"}) {
+    SCOPED_TRACE(transport);
+    const std::uint16_t port = free_port();
+    const auto arguments = job({"--join-timeout", "1000", "--transport", transport});
+    const std::vector<std::string> talkative = {"GRAPEVINE_LOG_LEVEL=debug"};
+    Process head = start("torchrun", 0, 3, port, arguments, talkative);
+    Process halted = start("torchrun", 1, 3, port, arguments, talkative);
+    ASSERT_TRUE(head.wait_for_output("process 1 has joined")) << head.so_far().describe();
+    halted.signal(SIGSTOP);  // it sends no word over its connections
+    Process last = start("torchrun", 2, 3, port, arguments, talkative);
+    ASSERT_TRUE(head.wait_for_output("process 2 has joined")) << head.so_far().describe();
+    halted.signal(SIGKILL);
+    Outcome{{head.wait(), last.wait()}}.expect(3, "ended before training began");
+  }
+}
+
 // A stopped process says nothing; the others notice after --timeout, not CAF's minute.
 TEST_F(ClusterErrors, AProcessThatFallsSilentEndsTheRun) {
   for (const int stopped : {0, 1}) {
