@@ -94,12 +94,13 @@ class Reader {
     return static_cast<std::uint16_t>(*port);
   }
 
-  // MASTER_ADDR. REQUIRES: has it.
-  Expected<std::string> host() const {
-    const std::string given = text("MASTER_ADDR");
+  // REQUIRES: has(name).
+  Expected<std::string> host(const char* name = "MASTER_ADDR") const {
+    const std::string given = text(name);
     const std::string host = without_brackets(given);
     if (!host.empty() && std::all_of(host.begin(), host.end(), is_address_character)) return host;
-    return bad_input("MASTER_ADDR=" + shown(given) + ": expected a host name or an address");
+    return bad_input(std::string(name) + "=" + shown(given) +
+                     ": expected a host name or an address");
   }
 
  private:
@@ -153,6 +154,11 @@ Result read_torchrun(const Reader& reader) {
     auto host = reader.host();
     if (!host) return host.error();
     result->head_host = std::move(*host);
+  }
+  if (reader.has(kListenVariable)) {
+    auto host = reader.host(kListenVariable);
+    if (!host) return host.error();
+    result->listen_host = std::move(*host);
   }
   const auto port = reader.port(0);
   if (!port) return port.error();

@@ -17,9 +17,13 @@ struct LaunchedProcess {
   std::int32_t local_processes = 1;
   std::string head_host;  // where process 0 listens
   std::uint16_t head_port = 0;
-  std::string launcher;  // for messages: "torchrun", "SLURM", "Open MPI", "PMI"
-  std::string job;       // the launcher's own name for the job, the same in all processes; or empty
+  std::string listen_host;  // there, where that is not what `head_host` leads to; else empty
+  std::string launcher;     // for messages: "torchrun", "SLURM", "Open MPI", "PMI"
+  std::string job;  // the launcher's own name for the job, the same in all processes; or empty
 };
+
+// Beside MASTER_ADDR: where process 0 listens, if the others reach it at several addresses.
+inline constexpr char kListenVariable[] = "GRAPEVINE_LISTEN_HOST";
 
 // `variable(name)`: the value of an environment variable, or null. Nothing where no launcher
 // speaks. Errors (bad_input) name the variable: a number that is none, a process outside its job, a

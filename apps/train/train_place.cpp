@@ -87,8 +87,10 @@ Expected<std::string> own_address(const TrainOptions& o, const LaunchedProcess& 
   return address || !is_host ? address : o.network_interface;
 }
 
-// The address on which the head listens: exactly the one to which the others connect.
+// The address on which the head listens: exactly the one to which the others connect. Empty: all.
 std::string listening_host(const TrainOptions& o, const LaunchedProcess& launched) {
+  if (!launched.listen_host.empty())
+    return launched.listen_host == "0.0.0.0" ? "" : launched.listen_host;
   const bool all_here = launched.local_processes == launched.processes;
   std::string host = listening_address(launched.head_host, all_here);
   if (!host.empty() || o.network_interface.empty()) return host;

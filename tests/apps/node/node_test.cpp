@@ -461,6 +461,29 @@ TEST_F(Nodes, TheSecretIsSentToNobody) {
     EXPECT_EQ(seen.find(part), std::string::npos) << part;
 }
 
+// Where the first node listens on all interfaces, the others may know it by different addresses.
+TEST_F(Nodes, TheFirstOneIsReachedAtEachOfItsAddresses) {
+  const std::string file = (folder_.path() / "secret").string();
+  std::ofstream(file) << "correct horse battery\n";
+  fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+  const std::vector<std::string> secret = {"--secret-file", file};
+  first_ = std::make_unique<RunningNode>(with({"--listen", "0.0.0.0:0"}, secret));
+  ASSERT_NE(first_->address(), "") << first_->process().so_far().describe();
+  const std::string port = first_->address().substr(first_->address().rfind(':'));
+  for (const std::string host : {"127.0.0.5", "127.0.0.6"}) {
+    others_.push_back(std::make_unique<RunningNode>(
+        with({"--listen", "127.0.0.2:0", "--join", host + port}, secret)));
+    ASSERT_TRUE(others_.back()->process().wait_for_output("joined " + host + port))
+        << others_.back()->process().so_far().describe();
+  }
+  const auto done = run_process(
+      with(with(small_run("ar", folder_.path() / "run"), secret),
+           {"--cluster", "127.0.0.1" + port, "--transport", "tcp", "--join-timeout", "20"}),
+      options());
+  EXPECT_EQ(done.exit_code, 0) << done.describe();
+  EXPECT_EQ(summary_of(folder_.path() / "run")["workers"], 3);
+}
+
 TEST(NodeErrors, OnlyLoopbackIsLoopback) {
   for (const std::string host : {"localhost", "127.0.0.1", "127.200.3.4", "::1"})
     EXPECT_TRUE(is_loopback_host(host)) << host;
