@@ -1,9 +1,11 @@
 #include "apps/train/train_place.hpp"
 
+#include <net/if.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <thread>
 
 #include "actors/cluster/rendezvous.hpp"
@@ -17,6 +19,7 @@
 #include "net/inproc/inproc.hpp"
 #include "net/shm/shm.hpp"
 #include "net/tcp/tcp.hpp"
+#include "net/tcp/tcp_dial.hpp"
 #include "net/ucx/ucx.hpp"
 
 namespace grapevine {
@@ -78,10 +81,48 @@ int threads_per_device(const TrainOptions& options, std::int64_t workers_here) {
   return std::max(1, of_worker / static_cast<int>(options.devices_per_worker));
 }
 
+// One IPv4 address of each network interface, without loopback.
+std::vector<std::string> network_addresses() {
+  std::vector<std::string> addresses;
+  const std::unique_ptr<struct if_nameindex, decltype(&::if_freenameindex)> interfaces(
+      ::if_nameindex(), &::if_freenameindex);
+  for (const struct if_nameindex* entry = interfaces.get();
+       entry != nullptr && entry->if_index != 0; ++entry)
+    if (auto address = interface_address(entry->if_name); address && !is_loopback_host(*address))
+      addresses.push_back(*std::move(address));
+  return addresses;
+}
+
+// The address of this machine where its name, which is that of the head, leads to loopback: that of
+// the default route, or of the only network. `loopback`: without a network, as all processes are
+// here then.
+Expected<std::string> address_beside(const std::string& loopback, const std::string& head_host) {
+  if (std::string address = tcp::primary_address(false); !is_loopback_host(address)) return address;
+  const std::vector<std::string> networks = network_addresses();
+  if (networks.size() == 1) return networks.front();
+  if (!networks.empty())
+    return bad_input("'" + head_host +
+                     "' is a loopback address on this machine, where no other reaches it, and its "
+                     "networks have several addresses (" +
+                     networks[0] + ", " + networks[1] + (networks.size() > 2 ? ", …" : "") +
+                     "): choose one with --network-interface");
+  std::string address = tcp::primary_address(true);
+  return is_loopback_host(address) ? loopback : address;
+}
+
+// The address of this process that leads to the head. /etc/hosts may give a machine's own name a
+// loopback address, as Debian does (127.0.1.1): other machines would not find this process there.
+Expected<std::string> address_towards_head(const LaunchedProcess& launched) {
+  std::string own = own_address_towards(launched.head_host);
+  const bool all_here = launched.local_processes == launched.processes;
+  if (all_here || is_loopback_host(launched.head_host) || !is_loopback_host(own)) return own;
+  return address_beside(own, launched.head_host);
+}
+
 // The address of this process for others: on the given interface, whose name may also be an address
 // or a host name, else on the one that leads to the head.
 Expected<std::string> own_address(const TrainOptions& o, const LaunchedProcess& launched) {
-  if (o.network_interface.empty()) return own_address_towards(launched.head_host);
+  if (o.network_interface.empty()) return address_towards_head(launched);
   auto address = interface_address(o.network_interface);
   const bool is_host = !own_address_towards(o.network_interface).empty();
   return address || !is_host ? address : o.network_interface;

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "net/ucx/ucx.hpp"
 #include "tests/apps/cluster/network.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
 namespace cluster_netns_test {
@@ -70,6 +72,51 @@ TEST_P(SlowLinks, TrainsWithTheSameBitsAsOneProcess) {
 
 INSTANTIATE_TEST_SUITE_P(Transports, SlowLinks, testing::Values("tcp", "ucx"),
                          [](const auto& info) { return info.param; });
+
+class Hosts : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "not root: network namespaces cannot be made";
+    network_ = std::make_unique<Network>();
+    if (!network_->good()) GTEST_SKIP() << "no network namespaces, bridges or tbf here";
+    std::ofstream(hosts_of(0)) << "127.0.0.1 localhost\n127.0.1.1 node1\n";
+    std::ofstream(hosts_of(1)) << "127.0.0.1 localhost\n" << Network::address(0) << " node1\n";
+  }
+  std::string hosts_of(int host) const {
+    return (folder_.path() / (host == 0 ? "hosts-of-head" : "hosts-of-others")).string();
+  }
+  std::vector<std::string> job(const std::string& name) const {
+    return with(small_run("ar", folder_.path() / name), {"--join-timeout", "10"});
+  }
+  void expect_run(const std::string& name, const std::vector<std::string>& more) {
+    SCOPED_TRACE(name);
+    std::vector<std::unique_ptr<Process>> processes;
+    for (int host = 0; host < kHosts; ++host)
+      processes.emplace_back(
+          new Process(network_->start(host, with(job(name), more), {}, hosts_of(host))));
+    for (const auto& process : processes) {
+      const auto result = process->wait();
+      EXPECT_EQ(result.exit_code, 0) << result.describe();
+    }
+  }
+
+  TemporaryDirectory folder_;
+  std::unique_ptr<Network> network_;
+};
+
+// As Debian's installer writes /etc/hosts.
+TEST_F(Hosts, TheHeadsNameMayBeLoopbackThere) {
+  expect_run("tcp", {"--transport", "tcp"});
+  expect_run("auto", {});
+  ASSERT_TRUE(network_->add_network(0));
+  const auto unsure = network_->start(0, job("unsure"), {}, hosts_of(0)).wait();
+  EXPECT_EQ(unsure.exit_code, 2) << unsure.describe();
+  const std::string line = ProcessResult::last_line(unsure.err);
+  EXPECT_NE(line.find("'node1' is a loopback address on this machine"), std::string::npos) << line;
+  EXPECT_NE(line.find("--network-interface"), std::string::npos) << line;
+  ASSERT_TRUE(network_->route_by_default(0, 1));
+  expect_run("route", {});
+}
 
 }  // namespace cluster_netns_test
 }  // namespace grapevine

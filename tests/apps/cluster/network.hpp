@@ -46,9 +46,25 @@ class Network {
     return in(name(from), "ip route del blackhole " + address(to) + "/32");
   }
 
-  // `grapevine` on that host, as the process of that rank.
-  Process start(int host, std::vector<std::string> arguments) const {
-    std::vector<std::string> command = {"netns", "exec", name(host), GRAPEVINE_EXECUTABLE};
+  // A second network of that host, on which nobody else is.
+  bool add_network(int host) const {
+    return in(name(host), "ip link add eth1 type veth peer name eth2") &&
+           in(name(host), "ip addr add 10.78.0.1/24 dev eth1") &&
+           in(name(host), "ip link set eth1 up") && in(name(host), "ip link set eth2 up");
+  }
+  bool route_by_default(int host, int via) const {
+    return in(name(host), "ip route add default via " + address(via));
+  }
+
+  // `grapevine` on that host, as the process of that rank. `more`: variables. With `hosts`, a file
+  // that is its /etc/hosts, the head is host "node1".
+  Process start(int host, const std::vector<std::string>& arguments,
+                const std::vector<std::string>& more = {}, const std::string& hosts = "") const {
+    std::vector<std::string> command = {"netns", "exec", name(host)};
+    if (!hosts.empty())  // `ip netns exec` has given it mounts of its own
+      command.insert(command.end(),
+                     {"sh", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\"", hosts});
+    command.emplace_back(GRAPEVINE_EXECUTABLE);
     command.insert(command.end(), arguments.begin(), arguments.end());
     ProcessOptions options;
     options.program = "/usr/sbin/ip";
@@ -56,10 +72,11 @@ class Network {
                            "WORLD_SIZE=" + std::to_string(kHosts),
                            "LOCAL_RANK=0",
                            "LOCAL_WORLD_SIZE=1",
-                           "MASTER_ADDR=" + address(0),
+                           "MASTER_ADDR=" + (hosts.empty() ? address(0) : "node1"),
                            "MASTER_PORT=29511",
                            "UCX_TLS=tcp",
                            "UCX_NET_DEVICES=eth0"};
+    options.environment.insert(options.environment.end(), more.begin(), more.end());
     return Process(command, options);
   }
 
