@@ -230,6 +230,12 @@ Duration patience_behind_silence(Duration patience) {
   return std::max(patience, heartbeats_for(patience).silence + kBehindSilence);
 }
 
+Duration connect_patience(Duration patience, std::int32_t process, std::int32_t processes) {
+  if (processes < 2) return patience;
+  const Duration longer = kWaitForDiallers * (processes - 1 - process) / (processes - 1);
+  return patience + std::chrono::duration_cast<std::chrono::seconds>(longer);  // errors name it
+}
+
 void configure_for_cluster(caf::actor_system_config& config, Duration patience) {
   config.load<caf::io::middleman>();
   const Heartbeats heartbeats = heartbeats_for(patience);
@@ -302,8 +308,10 @@ Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
   Placement placement = placement_of(config, known->hosts);
   const ConnectOptions options{job_token(cluster.secret, admission->nonce), cluster.cancelled,
                                admission->joins, admission->absent};
-  auto connected =
-      cluster.transport->connect(known->addresses, placement, cluster.patience, options);
+  const Duration patience =
+      admission->joins ? cluster.patience
+                       : connect_patience(cluster.patience, cluster.process, cluster.processes);
+  auto connected = cluster.transport->connect(known->addresses, placement, patience, options);
   if (!connected) {
     const Error error = is_cancelled(cluster) ? asked_to_stop(cluster) : connected.error();
     report_failure(*found, cluster, nonce, error);

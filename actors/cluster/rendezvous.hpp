@@ -24,6 +24,11 @@ Heartbeats heartbeats_for(Duration patience);
 // link.
 Duration patience_behind_silence(Duration patience);
 
+// How long each process of a job waits to be connected to the others. Of two processes the one with
+// the higher number dials, so it knows what fails: it gives up first, and all report its error. The
+// last process has `patience`, the first kWaitForDiallers more.
+Duration connect_patience(Duration patience, std::int32_t process, std::int32_t processes);
+
 // Sets up network, heartbeats and the messages between processes. Call it before the system is
 // made. All processes of a run have the same patience.
 void configure_for_cluster(caf::actor_system_config& config, Duration patience);
@@ -39,8 +44,9 @@ struct Joined {
 };
 
 // Opens the rendezvous in the head, finds it in other processes, waits until all processes have
-// joined, and connects the transport to all of them. Blocks for at most three times the patience,
-// and while it waits for others until it is cancelled, which is reported to them.
+// joined, and connects the transport to all of them. Blocks for at most three times the patience
+// and kWaitForDiallers, and while it waits for others until it is cancelled, which is reported to
+// them.
 // Errors: timeout or io with the address that could not be reached; the reason of a refusal
 // (bad_input). A transport that cannot be connected is reported to the rendezvous, and so to all
 // others.

@@ -190,7 +190,12 @@ void RendezvousState::admit_all() {
   for (auto& [process, participant] : participants_)
     participant.answer.deliver(admission_for(admission, participant.join));
   admitted_ = true;
-  self_->delayed_send(RendezvousActor{self_}, config_.patience, JoinDeadline{true});
+  self_->delayed_send(RendezvousActor{self_}, patience_of_connecting(), JoinDeadline{true});
+}
+
+// Longer than every process's own, which says what it could not reach.
+Duration RendezvousState::patience_of_connecting() const {
+  return config_.patience + 2 * kWaitForDiallers;
 }
 
 // Once: the first reason counts.
@@ -435,11 +440,14 @@ void RendezvousState::on_deadline(JoinDeadline deadline) {
   const bool late = admitted_ ? static_cast<std::int32_t>(ready_.size()) < config_.processes
                               : static_cast<std::int32_t>(participants_.size()) < config_.processes;
   if (!late) return;
+  const auto in_seconds = [](Duration patience) { return static_cast<int>(to_seconds(patience)); };
   refuse_all({Errc::timeout,
-              fmt::format("process {} did not {} within {} s: is it started, and can it reach "
-                          "process 0?",
-                          missing(), admitted_ ? "connect" : "join",
-                          static_cast<int>(to_seconds(config_.patience)))});
+              admitted_ ? fmt::format("process {} did not connect within {} s of joining: is it "
+                                      "suspended? Its own output may say why",
+                                      missing(), in_seconds(patience_of_connecting()))
+                        : fmt::format("process {} did not join within {} s: is it started, and can "
+                                      "it reach process 0?",
+                                      missing(), in_seconds(config_.patience))});
 }
 
 std::string RendezvousState::missing() const {

@@ -14,6 +14,10 @@ namespace grapevine {
 // In the identity of a job: the step that it was resumed from.
 inline constexpr char kResumedKey[] = "resumed from step";
 
+// Process 0 waits longer for connections than the last process tries to make its own: see
+// connect_patience().
+inline constexpr Duration kWaitForDiallers = std::chrono::seconds(4);
+
 struct RendezvousConfig {
   // Of that process.
   std::int32_t count_ranks(std::int32_t process) const {
@@ -81,6 +85,7 @@ class RendezvousState {
   Admission admission_for(const Admission& all, const Join& join) const;
   void ignore(const std::string& what);
   void admit_all();
+  Duration patience_of_connecting() const;
   Admission admission_to_all() const;
   Expected<void> check_asker(const AskJob& ask) const;
   Expected<void> check_offered(const Vacancy& vacancy) const;

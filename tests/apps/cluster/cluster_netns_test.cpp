@@ -118,5 +118,24 @@ TEST_F(Hosts, TheHeadsNameMayBeLoopbackThere) {
   expect_run("route", {});
 }
 
+// The address that could not be reached, and not that somebody waited for it.
+TEST_F(Hosts, AnAddressThatOthersDoNotReachIsNamed) {
+  std::vector<std::unique_ptr<Process>> processes;
+  for (int host = 0; host < kHosts; ++host) {
+    const std::vector<std::string> wrong = {"GRAPEVINE_NETWORK_INTERFACE=lo"};
+    processes.emplace_back(
+        new Process(network_->start(host, with(job("out"), {"--transport", "tcp"}),
+                                    host == 0 ? wrong : std::vector<std::string>(), hosts_of(1))));
+  }
+  for (const auto& process : processes) {
+    const auto result = process->wait();
+    EXPECT_EQ(result.exit_code, 1) << result.describe();
+    const std::string line = ProcessResult::last_line(result.err);
+    for (const std::string part :
+         {"error: cannot reach process 0 (host ", "address 127.0.0.1:", "Connection refused"})
+      EXPECT_NE(line.find(part), std::string::npos) << part << result.describe();
+  }
+}
+
 }  // namespace cluster_netns_test
 }  // namespace grapevine
