@@ -79,6 +79,19 @@ bool feeds_back(const TrainJob& job) {
          compression.residual_decay == 1 && compression.reduce == SparseReduce::all_gather;
 }
 
+std::vector<std::int32_t> group_sizes(const SharedParts& parts) {
+  const Plan& plan = parts.plan;
+  if (plan.hierarchy <= 1) return {};
+  std::vector<std::int32_t> sizes = {plan.hierarchy};
+  if (!plan.role->parts_inside) return sizes;
+  const auto nested = plan.role->parts_inside(parts);
+  sizes = group_sizes(*nested.front());
+  sizes.push_back(plan.hierarchy);
+  for (const std::int32_t size : group_sizes(*nested.back()))
+    sizes.push_back(size * plan.hierarchy);
+  return sizes;
+}
+
 // Virtual seconds in which a run that is not stuck has ended.
 Duration usual_deadline(const SimJob& job) {
   Duration sum{std::chrono::seconds(60)};
@@ -99,6 +112,8 @@ CheckedRun checked_run(const TrainJob& job) {
   const auto keys = resolved(job.wiring);
   const auto sums = keys.find("running_sums");
   run.gives_weight = sums != keys.end() && sums->second != "true" && plan.hierarchy == 1;
+  run.gives_sums = sums != keys.end() && sums->second == "true" && plan.hierarchy == 1;
+  run.group_sizes = group_sizes(*job.parts);
   run.most_staleness = most_staleness(job);
   run.ranks_agree = plan.role->ranks_agree(plan);
   run.arithmetic = arithmetic_of(job, keys);

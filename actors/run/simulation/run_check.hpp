@@ -21,6 +21,10 @@ struct CheckedRun {
   bool gives_weight = false;         // shares of push-sum travel, and each counts once
   std::int64_t most_staleness = -1;  // of an applied update; -1: not bounded
   bool ranks_agree = false;          // all workers end with the same model, bit for bit
+  bool gives_sums = false;           // shares carry running sums of weight, and may be lost
+  // Of nodes, or of the groups of levels, from the inside out: how many ranks are in one. Their
+  // exchanges number their operations each by themselves.
+  std::vector<std::int32_t> group_sizes;
 
   // How gradients enter the models, where that is plain arithmetic: x <- x - rate g.
   enum class Arithmetic {

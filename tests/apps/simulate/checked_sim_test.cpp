@@ -121,6 +121,53 @@ TEST(CheckedSim, ARunThatIsGivenUpEndsWithItsRestartsOpen) {
       << outcome->violations.front();
 }
 
+SimOptions six_workers(const std::string& preset, std::int64_t seed) {
+  SimOptions options = small(preset, seed);
+  options.train.workers = 6;
+  options.train.steps = 24;
+  options.parameters = 96;
+  return options;
+}
+
+void expect_kept(const SimOptions& options, const std::string& what) {
+  const auto outcome = run_checked(options);
+  ASSERT_TRUE(outcome.ok()) << what << ": " << outcome.error().message;
+  EXPECT_TRUE(outcome->violations.empty())
+      << what << ", seed " << options.train.seed << ", --fail " << outcome->faults << "\n"
+      << fmt::format("{}", fmt::join(outcome->violations, "\n"));
+}
+
+// Exchanges inside a node and between nodes number their operations alike.
+TEST(CheckedSim, NestedExchangesKeepTheirPromises) {
+  for (const char* preset : {"ar", "local-sgd", "eager-majority", "wagma"}) {
+    SimOptions options = six_workers(preset, 1);
+    options.train.workers = 8;
+    options.train.set = {"wiring.hierarchy=2"};
+    expect_kept(options, preset);
+  }
+  const auto levels = Wiring::parse_toml(
+      "[[wiring.level]]\nranks = 2\nexchange = 'aggregate'\n"
+      "[[wiring.level]]\nranks = 4\nexchange = 'aggregate'\npack = 'model'\nlocal_steps = 2\n"
+      "[[wiring.level]]\nexchange = 'aggregate'\npack = 'model'\nlocal_steps = 4\n",
+      "levels");
+  ASSERT_TRUE(levels.ok()) << levels.error().message;
+  SimOptions options = six_workers(kCustomWiring, 1);
+  options.train.workers = 8;
+  options.train.wiring = *levels;
+  expect_kept(options, "three levels");
+}
+
+// What a last message that was lost owes is known.
+TEST(CheckedSim, LostMessagesOfRunningSumsLoseNoMass) {
+  for (std::int64_t seed = 1; seed <= 20; ++seed) {
+    SimOptions options = six_workers("osgp", seed);
+    options.train.momentum = 0;
+    options.train.set = {"wiring.running_sums=true"};
+    options.network += ",loss=0.3";
+    expect_kept(options, "loss");
+  }
+}
+
 std::uint64_t bytes_sent(SimOptions options, const std::string& maths) {
   options.maths = maths;
   options.writes = false;

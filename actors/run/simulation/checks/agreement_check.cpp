@@ -61,7 +61,8 @@ class AgreementCheck final : public RunCheck {
   void check_members(const TraceRecord& record) {
     // Numbers of operations begin anew with each view.
     if (record.view > 0) return;
-    std::vector<std::vector<Rank>>& known = operations_[record.operation];
+    std::vector<std::vector<Rank>>& known =
+        operations_[{record.operation, exchange_of(record.members)}];
     for (const std::vector<Rank>& members : known) {
       if (members == record.members) return;
       if (overlap(members, record.members))
@@ -73,6 +74,21 @@ class AgreementCheck final : public RunCheck {
     if (operations_.size() > kMostOperations) operations_.erase(operations_.begin());
   }
 
+  // Which of the nested exchanges these ranks have taken part in: the operations of each have
+  // numbers of their own. All ranks of a group of two or more take part in an exchange inside it,
+  // so that one rank by itself is of the outermost one. In the same group are the mean of its
+  // ranks, and the exchange of the heads of the groups in it.
+  std::size_t exchange_of(const std::vector<Rank>& members) const {
+    const std::vector<std::int32_t>& sizes = run().group_sizes;
+    std::size_t level = members.size() > 1 ? 0 : sizes.size();
+    while (level < sizes.size() && members.front() / sizes[level] != members.back() / sizes[level])
+      ++level;
+    const std::int32_t inside = level == 0 ? 1 : sizes[level - 1];
+    const bool heads = std::all_of(members.begin(), members.end(),
+                                   [inside](Rank rank) { return rank % inside == 0; });
+    return 2 * level + (heads ? 1 : 0);
+  }
+
   static bool overlap(const std::vector<Rank>& some, const std::vector<Rank>& others) {
     return std::any_of(some.begin(), some.end(), [&](Rank rank) {
       return std::binary_search(others.begin(), others.end(), rank);
@@ -82,7 +98,8 @@ class AgreementCheck final : public RunCheck {
   static constexpr std::size_t kMostOperations = 100'000;
   std::map<Rank, std::set<Rank>> lost_;
   std::map<Rank, Timestamp> returned_at_;
-  std::map<std::int64_t, std::vector<std::vector<Rank>>> operations_;
+  // By the operation and its exchange.
+  std::map<std::pair<std::int64_t, std::size_t>, std::vector<std::vector<Rank>>> operations_;
 };
 
 }  // namespace

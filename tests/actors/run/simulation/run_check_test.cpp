@@ -411,5 +411,47 @@ TEST(RunChecks, NamesTheCheckAndCountsWhatItLeavesOut) {
   EXPECT_EQ(violations.back(), "ledger: 12 more");
 }
 
+// Two nodes of two ranks.
+TEST(AgreementCheck, ComparesTheOperationsOfOneExchange) {
+  CheckedRun run = four_ranks();
+  run.group_sizes = {2};
+  const auto check = make_agreement_check(run);
+  const auto reduce = [&check](Rank rank, std::vector<Rank> members) {
+    TraceRecord reduced = record(EventKind::reduced, rank, 0);
+    reduced.operation = 0;
+    reduced.members = std::move(members);
+    check->on_record(reduced);
+  };
+  reduce(0, {0, 1});
+  reduce(2, {2, 3});
+  reduce(0, {0, 2});
+  EXPECT_EQ(check->violation_count(), 0u);
+  reduce(2, {2});
+  EXPECT_NE(only(*check).find("operation 0 has the members 2 at rank 2"), std::string::npos);
+}
+
+// Rank 0 gives half of its weight, of which the last message is lost.
+TEST(MassCheck, CountsWhatTheEdgesOfRunningSumsOwe) {
+  for (const double weight_sum : {3.5, 3.25}) {
+    CheckedRun run = four_ranks();
+    run.gives_weight = false;
+    run.gives_sums = true;
+    const auto check = make_mass_check(run);
+    Envelope message;
+    message.from = 0;
+    message.to = 1;
+    message.payload = Share{0, 0.25, vector_of({0})};
+    check->on_sent(Timestamp{1}, message, 1);
+    check->on_delivered(Timestamp{2}, message);
+    message.payload = Share{1, 0.75, vector_of({0})};
+    check->on_sent(Timestamp{3}, message, 1);
+    check->on_lost(Timestamp{4}, message);
+    RunResult result = good_result();
+    result.weight_sum = weight_sum;
+    check->on_end(result);
+    EXPECT_EQ(check->violation_count(), weight_sum == 3.5 ? 0u : 1u);
+  }
+}
+
 }  // namespace run_check_test
 }  // namespace grapevine
