@@ -274,9 +274,20 @@ bool PeerState::is_held(const std::optional<Duration>& stall, Rank from) {
   return stall.has_value();
 }
 
+void PeerState::count_received(Rank from) {
+  ++received_from_[from];
+  view_.traffic.reset();
+}
+
 void PeerState::on_stall_over(Rank from) {
-  for (Envelope& envelope : stalls_.release(from))
-    from == MessageStalls::kAny ? deliver(std::move(envelope)) : arrive(std::move(envelope));
+  for (Envelope& envelope : stalls_.release(from)) {
+    if (from != MessageStalls::kAny) {
+      arrive(std::move(envelope));
+      continue;
+    }
+    count_received(envelope.from);
+    deliver(std::move(envelope));
+  }
 }
 
 void PeerState::arrive(Envelope&& envelope) {
@@ -293,12 +304,15 @@ void PeerState::arrive(Envelope&& envelope) {
   const Event event{EventKind::received, envelope.from, envelope.stamp, model_.step, 0, 0};
   count(event);
   trace_.message(trace_now(), event, envelope.payload);
-  ++received_from_[envelope.from];
-  view_.traffic.reset();
-  if (const auto* chunk = std::get_if<StateChunk>(&envelope.payload)) return on_state_chunk(*chunk);
-  if (view_.stage == ViewStage::closed) return view_.early.push_back(std::move(envelope));
-  const bool held = is_server() && is_held(stalls_.at_server(envelope), MessageStalls::kAny);
-  if (!held) deliver(std::move(envelope));
+  const Rank from = envelope.from;
+  const auto* chunk = std::get_if<StateChunk>(&envelope.payload);
+  const bool takes = chunk == nullptr && view_.stage != ViewStage::closed;
+  // Not before the stall is over is it received: a change of members waits for it.
+  if (takes && is_server() && is_held(stalls_.at_server(envelope), MessageStalls::kAny)) return;
+  count_received(from);
+  if (chunk != nullptr) return on_state_chunk(*chunk);
+  if (!takes) return view_.early.push_back(std::move(envelope));
+  deliver(std::move(envelope));
 }
 
 // What the rank receives for another actor of process 0; elsewhere there is none.
@@ -310,8 +324,7 @@ void PeerState::pass_on(const Actor& actor, Rank from, StateChunk& chunk) {
 // The counts of messages in flight balance; the role is told nothing.
 void PeerState::count_lost(Rank from) {
   ++ledger_.received;
-  ++received_from_[from];
-  view_.traffic.reset();
+  count_received(from);
 }
 
 // A message may complete an epoch while the worker computes.
@@ -342,7 +355,8 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   const std::int64_t sent = std::exchange(sent_to_[peer], 0);
   ledger_.sent -= sent;
   ledger_.sent_before += sent;
-  ledger_.received -= std::exchange(received_from_[peer], 0);
+  // A message that is still held back would reach the rank's next life.
+  ledger_.received -= std::exchange(received_from_[peer], 0) + stalls_.forget(peer);
   if (cut_) close_channel(peer, cut_->id);
   // The supervisor finds out whether the other process has ended or only the link to it.
   if (!lost.reason.empty())

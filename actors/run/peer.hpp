@@ -121,6 +121,7 @@ class PeerState : public Env {
   void on_gradient(Gradient& gradient);
   void on_envelope(Envelope& envelope);
   void on_stall_over(Rank from);
+  void count_received(Rank from);
   void on_flush_trace();
   bool admits(const PeerLost& lost) { return gate_.admits(check(lost, world())); }
   void on_timer(const TimerFired& timer);

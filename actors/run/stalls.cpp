@@ -46,4 +46,15 @@ std::deque<Envelope> MessageStalls::release(Rank from) {
   return std::exchange(held_[from], std::deque<Envelope>());
 }
 
+std::int64_t MessageStalls::forget(Rank from) {
+  const auto held = held_.find(kAny);
+  if (held == held_.end()) return 0;
+  std::deque<Envelope>& kept = held->second;
+  const auto gone = std::remove_if(kept.begin(), kept.end(),
+                                   [from](const Envelope& one) { return one.from == from; });
+  const std::int64_t count = kept.end() - gone;
+  kept.erase(gone, kept.end());
+  return count;
+}
+
 }  // namespace grapevine

@@ -25,6 +25,8 @@ class MessageStalls {
   static constexpr Rank kAny = -1;
   // The kept messages of a sender, in the order of their arrival; their stall is over.
   std::deque<Envelope> release(Rank from);
+  // Drops what this server keeps of a rank that has ended. Returns how many messages.
+  std::int64_t forget(Rank from);
   bool holds() const;
   // Those that have arrived at this server and are not delivered.
   const std::deque<Envelope>& undelivered() { return held_[kAny]; }

@@ -168,6 +168,16 @@ TEST(CheckedSim, LostMessagesOfRunningSumsLoseNoMass) {
   }
 }
 
+// A server that stands still keeps messages while ranks are lost and return.
+TEST(CheckedSim, AStalledServerDropsTheMessagesOfAnEarlierLife) {
+  for (std::int64_t seed = 1; seed <= 25; ++seed) {
+    SimOptions options = six_workers("gem", seed);
+    options.train.delay = "stall=server:6@3:300ms";
+    options.fail = "random=6";
+    expect_kept(options, "stall");
+  }
+}
+
 std::uint64_t bytes_sent(SimOptions options, const std::string& maths) {
   options.maths = maths;
   options.writes = false;
