@@ -689,10 +689,12 @@ RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
   // Those whose time has not come, and those that wait for a place, would wait for ever.
   for (const caf::actor& fault : faults) caf::anon_send_exit(fault, caf::exit_reason::kill);
   scheduler.run();
-  if (recorder->result()) return *recorder->result();
-  RunResult result;
-  result.error = stuck;
-  return result;
+  if (!recorder->result()) {  // nobody is left to report the end
+    RunResult result;
+    result.error = stuck;
+    recorder->on_end(std::move(result));
+  }
+  return *recorder->result();
 }
 
 }  // namespace grapevine

@@ -24,6 +24,7 @@ using nlohmann::ordered_json;
 
 constexpr Duration kPatience = std::chrono::minutes(30);  // real time of one seed
 constexpr std::int64_t kMostSeeds = 10'000'000;
+constexpr char kHashCheck[] = "hash";  // of --twice
 
 struct Seeds {
   std::int64_t first = 0, last = 0;
@@ -57,9 +58,14 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-// The command that repeats one run.
+// "ledger" of "ledger: …".
+std::string check_of(const std::string& violation) {
+  return violation.substr(0, violation.find(':'));
+}
+
+// The command that repeats one run, with its checks: what they watch changes the events of a run.
 std::string replay(const CLI::App& app, const SimOptions& options, std::int64_t seed,
-                   const std::string& faults) {
+                   const std::string& faults, const std::vector<std::string>& violations) {
   std::string text = "grapevine simulate";
   const std::set<std::string> own = {"seeds", "seed", "fail", "minimize", "jobs", "twice", "json"};
   bool is_value = false;  // of --set
@@ -71,9 +77,13 @@ std::string replay(const CLI::App& app, const SimOptions& options, std::int64_t 
       continue;
     text += " " + quoted(word);
   }
-  text += " --seed " + std::to_string(seed);
+  const std::string number = std::to_string(seed);
+  text += " --seeds " + number + ".." + number;
   if (!faults.empty()) text += " --fail " + quoted(faults);
-  return text;
+  const bool differ = std::any_of(violations.begin(), violations.end(), [](const auto& violation) {
+    return check_of(violation) == kHashCheck;
+  });
+  return differ ? text + " --twice" : text;
 }
 
 // ---- one run, in a process of its own ----
@@ -102,7 +112,7 @@ std::string run_and_report(const SimOptions& options) {
   if (options.twice) {
     const auto again = run_checked(options);
     if (!again || again->trace_hash != outcome->trace_hash)
-      report["violations"].push_back("hash: two runs of this seed differ");
+      report["violations"].push_back(std::string(kHashCheck) + ": two runs of this seed differ");
   }
   return json_text(report, -1);
 }
@@ -138,11 +148,6 @@ Expected<Verdict> run_alone(const SimOptions& options) {
       });
   if (!done) return done.error();
   return verdict;
-}
-
-// "ledger" of "ledger: …".
-std::string check_of(const std::string& violation) {
-  return violation.substr(0, violation.find(':'));
 }
 
 // The faults that the first of the run's violations needs.
@@ -209,7 +214,7 @@ class Campaign {
     // A process that crashed has not reported the faults that it drew.
     std::string faults = verdict.faults.empty() ? options_.fail : verdict.faults;
     if (options_.minimize && !verdict.faults.empty()) faults = shrunk(of_seed(seed), verdict);
-    const std::string command = replay(app_, options_, seed, faults);
+    const std::string command = replay(app_, options_, seed, faults, verdict.violations);
     failures_.push_back({{"seed", seed}, {"violations", verdict.violations}, {"replay", command}});
     console_.err << "seed " << seed << " failed\n";
     for (const std::string& violation : verdict.violations)
@@ -271,7 +276,7 @@ Expected<void> run_minimize(const CLI::App& app, const SimOptions& options, Cons
   }
   for (const std::string& violation : verdict->violations) console.err << violation << "\n";
   const std::string faults = shrunk(options, *verdict);
-  console.out << replay(app, options, options.train.seed, faults) << std::endl;
+  console.out << replay(app, options, options.train.seed, faults, verdict->violations) << std::endl;
   return Error{Errc::failed, "the run fails: " + verdict->violations.front()};
 }
 

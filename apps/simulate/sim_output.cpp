@@ -119,8 +119,8 @@ Expected<nlohmann::ordered_json> SimOutput::report(const SimJob& made,
   const auto written =
       write_file_atomically(job.out + "/summary.json", json_text(summary, 2) + "\n");
   if (!written) return written.error();
-  if (const auto rows = rows_->finished(); !rows) return rows.error();
   if (result.error) return *result.error;
+  if (const auto rows = rows_->finished(); !rows) return rows.error();
   return summary;
 }
 

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 
 #include <nlohmann/json.hpp>
 
@@ -63,6 +66,21 @@ TEST(SimulateCommand, TheJobFileRepeatsTheRun) {
   const auto first = simulate(std::string(kSmall) + " --algorithm osgp --seed 5", out);
   const auto second = simulate(out + "/job.toml", folder("simulated_job_again"));
   EXPECT_EQ(first["trace_hash"], second["trace_hash"]);
+}
+
+// What a run has done before it is given up is kept, and its error is the reason.
+TEST(SimulateCommand, ARunPastItsDeadlineKeepsItsRowsAndSaysSo) {
+  const std::string out = folder("simulated_deadline");
+  const ProcessResult result =
+      run_process({"simulate", "--deadline", "0.3", "--algorithm", "ar", "--workers", "2",
+                   "--steps", "30", "--maths", "none", "--parameters", "50", "--out", out});
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_NE(ProcessResult::last_line(result.err).find("deadline"), std::string::npos)
+      << result.describe();
+  std::ifstream rows(out + "/metrics.csv");
+  std::size_t lines = 0;
+  for (std::string line; std::getline(rows, line);) ++lines;
+  EXPECT_GT(lines, 5u) << result.describe();
 }
 
 TEST(SimulateCommand, TheModelsOwnGradientsLearn) {
@@ -170,8 +188,21 @@ TEST(SimulateCommand, AFailureIsShrunkToItsFaultsAndRepeatedByItsCommand) {
                 "2x3@0+1ms,crash=3@40ms,restart=3@60ms"});
   ASSERT_EQ(result.exit_code, 1) << result.describe();
   EXPECT_NE(result.err.find("liveness"), std::string::npos) << result.describe();
-  EXPECT_NE(result.err.find("--seed 3 --fail pause=2@50ms+1s\n"), std::string::npos)
+  EXPECT_NE(result.err.find("--seeds 3..3 --fail pause=2@50ms+1s\n"), std::string::npos)
       << result.describe();
+  // The printed command fails in the same way.
+  const auto violation_of = [](const ProcessResult& run) {
+    const auto at = run.err.find("liveness: ");
+    return at == std::string::npos ? "none" : run.err.substr(at, run.err.find('\n', at) - at);
+  };
+  const auto begin = result.err.find("grapevine simulate ");
+  ASSERT_NE(begin, std::string::npos) << result.describe();
+  std::istringstream words(
+      result.err.substr(begin, result.err.find('\n', begin) - begin).substr(sizeof "grapevine"));
+  const std::vector<std::string> command{std::istream_iterator<std::string>(words), {}};
+  const ProcessResult again = run_process(command);
+  EXPECT_EQ(again.exit_code, 1) << again.describe();
+  EXPECT_EQ(violation_of(again), violation_of(result));
 }
 
 }  // namespace simulate_command_test
