@@ -53,6 +53,11 @@ Expected<void> read_trace_option(const CLI::App& app, SimOptions& options, Conso
   if (!given("--workers")) train.workers = profile->workers;
   if (!given("--batch-size")) train.batch_size = profile->batch_size;
   if (!given("--steps") && !given("--epochs")) train.steps = profile->steps;
+  // For job.toml, beside from-trace: what the profile gives is not stated, so that it counts again.
+  train.changed["maths"] = options.maths;
+  train.changed["parameters"] = options.parameters > 0 ? std::to_string(options.parameters) : "";
+  if (!options.own_network) train.changed["network"] = "";
+  if (!options.own_compute) train.changed["compute"] = "";
   options.profile = std::make_shared<const RunProfile>(*std::move(profile));
   return {};
 }

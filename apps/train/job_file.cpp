@@ -64,8 +64,9 @@ std::string resolved_value(const CLI::Option& option, const std::string& name,
   if (name == "transport") return options.transport;
   if (name == "threads") return std::to_string(options.threads);
   if (name == "device") return options.device;
+  if (name == "batch-size") return std::to_string(options.batch_size);
   // One of them counts: see settle_length().
-  if (name == "steps" && options.steps == 0) return "";
+  if (name == "steps") return options.steps == 0 ? "" : std::to_string(options.steps);
   if (name == "epochs" && options.steps > 0) return "";
   if (name == "momentum" && options.momentum != 0 && !momentum_counts(options, wiring)) return "";
   return stated_value(option);

@@ -68,6 +68,17 @@ TEST(SimulateCommand, TheJobFileRepeatsTheRun) {
   EXPECT_EQ(first["trace_hash"], second["trace_hash"]);
 }
 
+TEST(SimulateCommand, TheJobFileOfARunFromATraceRepeatsIt) {
+  const std::string recorded = folder("simulated_recorded"), out = folder("simulated_from_trace");
+  simulate(std::string(kSmall) + " --batch-size 7 --network alpha=1e-4,beta=1e-6", recorded);
+  const auto first = simulate("--from-trace " + recorded + " --algorithm ar", out);
+  EXPECT_EQ(first["steps"], 10);
+  const auto second = simulate(out + "/job.toml", folder("simulated_from_trace_again"));
+  EXPECT_EQ(first["trace_hash"], second["trace_hash"]);
+  for (const char* key : {"parameters", "batch_size", "network", "samples", "virtual_seconds"})
+    EXPECT_EQ(first.value(key, nlohmann::json()), second.value(key, nlohmann::json())) << key;
+}
+
 // What a run has done before it is given up is kept, and its error is the reason.
 TEST(SimulateCommand, ARunPastItsDeadlineKeepsItsRowsAndSaysSo) {
   const std::string out = folder("simulated_deadline");
