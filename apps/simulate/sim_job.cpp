@@ -42,6 +42,38 @@ bool sends_whole_models(const SharedParts& parts) {
   return parts.graph && parts.plan.hierarchy == 1 && !parts.plan.role->parts_inside;
 }
 
+// What depends on the bytes of a vector does not go with parameters that stand for others.
+Expected<void> check_sizes(const Wiring& wiring) {
+  const std::string why =
+      " does not go with --maths none, whose few parameters are of other sizes: ";
+  for (const auto& [name, value] : wiring.keys()) {
+    const std::string key = level_key(name).key;
+    if (key == "bucket_bytes" && value != "0")
+      return bad_input("wiring." + name + " = '" + value + "'" + why + "use --maths quadratic");
+    if (key == "all_reduce" && value == "auto")
+      return bad_input("wiring." + name + " = 'auto'" + why +
+                       "give the ring, which it takes for all but tiny models, or doubling, or "
+                       "use --maths quadratic");
+  }
+  return {};
+}
+
+// The clock counts nanoseconds: that of a message, and of many that wait for each other, must fit.
+Expected<void> check_message_time(const NetworkModel& model, const std::vector<Fault>& faults,
+                                  double bytes) {
+  constexpr double kLongest = 1e6;  // s
+  double slow = 1;
+  for (const Fault& fault : faults)
+    if (fault.kind == Fault::Kind::slow) slow = std::max(slow, fault.factor);
+  double seconds = model.jitter;
+  for (const LinkModel& link : {model.link, model.inside, model.uplink})
+    seconds += slow * (link.alpha + link.beta * bytes);
+  if (seconds <= kLongest) return {};
+  return bad_input("--network " + network_text(model) + ": a message of this model takes " +
+                   number_text(seconds) + " s" + (slow > 1 ? " on a slow link" : "") +
+                   ": expected at most 1e6 s, give a smaller beta or alpha");
+}
+
 // How many parameters stand for `parameters` where only the bytes of messages count: enough for
 // each slice, list and block of scales of a message to be proportional to the model.
 std::int64_t stand_in_size(const TrainJob& job, std::int64_t parameters) {
@@ -140,12 +172,7 @@ class Maker {
         return bad_input(
             "wiring.per_layer = 'true' does not go with --maths none, which has no "
             "layers: use --maths quadratic");
-      const auto keys = job.wiring.keys();
-      const auto buckets = keys.find("bucket_bytes");
-      if (buckets != keys.end() && buckets->second != "0")
-        return bad_input("wiring.bucket_bytes = '" + buckets->second +
-                         "' does not go with --maths none, whose few parameters are of other "
-                         "sizes: use --maths quadratic");
+      if (auto fits = check_sizes(job.wiring); !fits) return fits;
       made_.stand_in = dimension = stand_in_size(job, made_.parameters);
     }
     if (auto made = make_quadratics(job, dimension); !made) return made;

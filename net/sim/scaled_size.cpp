@@ -10,7 +10,10 @@ namespace {
 // Bytes of the tensors that are as long as the model, or a part of it.
 struct ModelBytes {
   std::uint64_t operator()(const Share& m) const { return m.x.nbytes(); }
-  std::uint64_t operator()(const Chunk& m) const { return m.data.nbytes(); }
+  // Whole numbers are counts of ranks and samples (algorithms/collectives/partial_all_reduce.hpp).
+  std::uint64_t operator()(const Chunk& m) const {
+    return m.data.defined() && m.data.dtype() == at::kLong ? 0 : m.data.nbytes();
+  }
   std::uint64_t operator()(const Swap& m) const { return m.x.nbytes(); }
   std::uint64_t operator()(const Grant& m) const { return m.theta.nbytes(); }
   std::uint64_t operator()(const Commit& m) const { return m.update.nbytes(); }

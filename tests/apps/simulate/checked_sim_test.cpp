@@ -189,8 +189,11 @@ std::uint64_t bytes_sent(SimOptions options, const std::string& maths) {
 }
 
 TEST(CheckedSim, WithoutMathsTheBytesAreThoseOfTheWholeModel) {
-  for (const char* preset : {"sgp", "ar", "topk", "gtopk", "ad-psgd", "gem"}) {
+  for (const char* preset : {"sgp", "ar", "topk", "gtopk", "ad-psgd", "gem", "eager-solo",
+                             "eager-majority", "eager-quorum", "wagma", "decoupled-diloco"}) {
     SimOptions options = small(preset, 1);
+    options.train.workers = 8;
+    options.train.steps = 24;
     options.parameters = 100'000;
     const auto whole = static_cast<double>(bytes_sent(options, "quadratic"));
     EXPECT_NEAR(static_cast<double>(bytes_sent(options, "none")) / whole, 1, 0.02) << preset;
