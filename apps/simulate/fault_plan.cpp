@@ -20,6 +20,7 @@ constexpr char kForms[] =
     "random=N, with times like "
     "0.5 (seconds) or 300ms";
 constexpr std::int64_t kMostFaults = 10'000;
+constexpr double kMostSlow = 1e6;
 
 Error bad_term(const std::string& term, const std::string& why) {
   return bad_input("--fail '" + term + "': expected " + why);
@@ -56,12 +57,14 @@ bool read_link(const std::string& text, const FaultBounds& bounds, Fault& fault)
   if (fault.kind == Fault::Kind::slow) {
     const auto parts = split_at(text, 'x');
     if (!parts) return false;
+    std::size_t used = 0;
     try {
-      fault.factor = std::stod(parts->after);
+      fault.factor = std::stod(parts->after, &used);
     } catch (const std::exception&) {
       return false;
     }
-    if (!std::isfinite(fault.factor) || fault.factor < 1) return false;
+    if (used != parts->after.size()) return false;
+    if (!(fault.factor >= 1 && fault.factor <= kMostSlow)) return false;
     ends = parts->before;
   }
   const auto parts = split_at(ends, '-');
@@ -130,39 +133,42 @@ Expected<Fault> read_fault(Fault::Kind kind, const std::string& term, const std:
 
 class Draw {
  public:
-  explicit Draw(const FaultBounds& bounds)
-      : bounds_(bounds), rng_(mix_seed(bounds.seed, 0x6661756c74)) {}
+  // `known`: the faults that are not drawn.
+  Draw(const FaultBounds& bounds, const std::vector<Fault>& known)
+      : bounds_(bounds), rng_(mix_seed(bounds.seed, 0x6661756c74)) {
+    for (const Fault& fault : known)
+      if (fault.kind == Fault::Kind::crash) dead_.insert(fault.rank);
+  }
 
-  // `dead`: ranks that have crashed; `gone`: those of them that have not returned, and when.
-  Fault next(std::set<Rank>& dead, std::map<Rank, Timestamp>& gone) {
+  Fault next() {
     Fault fault;
     const double kind = uniform();
-    if (bounds_.restarts && !gone.empty() && kind > 0.7) return restart(gone);
-    const bool crash = static_cast<std::int32_t>(dead.size()) < bounds_.crashes && kind < 0.25;
+    if (bounds_.restarts && !gone_.empty() && kind > 0.7) return restart();
+    const bool crash = static_cast<std::int32_t>(dead_.size()) < bounds_.crashes && kind < 0.25;
     fault.kind = crash                             ? Fault::Kind::crash
                  : bounds_.ranks < 2 || kind < 0.5 ? Fault::Kind::pause
                  : kind < 0.75                     ? Fault::Kind::partition
                                                    : Fault::Kind::slow;
     fault.rank = below(crash ? bounds_.workers : bounds_.ranks);
-    while (crash && dead.count(fault.rank) > 0) fault.rank = (fault.rank + 1) % bounds_.workers;
-    if (crash) dead.insert(fault.rank);
+    while (crash && dead_.count(fault.rank) > 0) fault.rank = (fault.rank + 1) % bounds_.workers;
+    if (crash) dead_.insert(fault.rank);
     if (fault.kind == Fault::Kind::partition || fault.kind == Fault::Kind::slow)
       fault.peer = (fault.rank + 1 + below(bounds_.ranks - 1)) % bounds_.ranks;
     if (fault.kind == Fault::Kind::slow) fault.factor = std::round(2 + 18 * uniform());
     fault.at = part(0.9);
-    if (crash) gone[fault.rank] = fault.at;
+    if (crash) gone_[fault.rank] = fault.at;
     if (!crash) fault.length = std::max(part(0.2), Duration{std::chrono::milliseconds(1)});
     return fault;
   }
 
  private:
   // Of the rank with the least number, so that the plan depends on the seed alone.
-  Fault restart(std::map<Rank, Timestamp>& gone) {
+  Fault restart() {
     Fault fault;
     fault.kind = Fault::Kind::restart;
-    fault.rank = gone.begin()->first;
-    fault.at = gone.begin()->second + std::max(part(0.1), Duration{std::chrono::milliseconds(1)});
-    gone.erase(gone.begin());
+    fault.rank = gone_.begin()->first;
+    fault.at = gone_.begin()->second + std::max(part(0.1), Duration{std::chrono::milliseconds(1)});
+    gone_.erase(gone_.begin());
     return fault;
   }
   double uniform() { return static_cast<double>(rng_() >> 11) * 0x1p-53; }
@@ -177,28 +183,30 @@ class Draw {
 
   const FaultBounds& bounds_;
   Rng rng_;
+  std::set<Rank> dead_;             // ranks that have crashed
+  std::map<Rank, Timestamp> gone_;  // those of them that were drawn and have not returned, and when
 };
 
-Expected<void> add_random(const std::string& term, const std::string& value,
-                          const FaultBounds& bounds, std::vector<Fault>& faults) {
+// How many to draw.
+Expected<std::int64_t> read_random(const std::string& term, const std::string& value) {
   if (value.empty() || value.size() > 6 ||
       value.find_first_not_of("0123456789") != std::string::npos || std::stoll(value) > kMostFaults)
     return bad_term(term, "random=N with N at most " + std::to_string(kMostFaults));
-  Draw draw(bounds);
-  std::set<Rank> dead;
-  std::map<Rank, Timestamp> gone;
-  for (const Fault& fault : faults)
-    if (fault.kind == Fault::Kind::crash) dead.insert(fault.rank);
-  for (std::int64_t i = std::stoll(value); i > 0; --i) faults.push_back(draw.next(dead, gone));
-  return {};
+  return std::stoll(value);
 }
 
+// `drawn`: how many are to be drawn once all others are known.
 Expected<void> add_term(const std::string& term, const FaultBounds& bounds,
-                        std::vector<Fault>& faults) {
+                        std::vector<Fault>& faults, std::int64_t& drawn) {
   const auto parts = split_at(term, '=');
   if (!parts) return bad_term(term, kForms);
   const auto& [name, value] = *parts;
-  if (name == "random") return add_random(term, value, bounds, faults);
+  if (name == "random") {
+    const auto count = read_random(term, value);
+    if (!count) return count.error();
+    drawn += *count;
+    return {};
+  }
   if (name == "skew") return add_skew(term, value, bounds, faults);
   if (name == "restart" && !bounds.restarts)
     return bad_input("--fail '" + term +
@@ -270,10 +278,16 @@ FaultBounds FaultBounds::of_known_plan() {
 
 Expected<std::vector<Fault>> parse_faults(const std::string& spec, const FaultBounds& bounds) {
   std::vector<Fault> faults;
+  std::int64_t drawn = 0;
   std::istringstream terms(spec);
   for (std::string term; std::getline(terms, term, ',');)
-    if (auto added = add_term(term, bounds, faults); !added) return added.error();
+    if (auto added = add_term(term, bounds, faults, drawn); !added) return added.error();
+  if (drawn > kMostFaults)
+    return bad_input("--fail '" + spec + "': expected at most " + std::to_string(kMostFaults) +
+                     " random faults in all");
   if (auto checked = check_lives(faults); !checked) return checked.error();
+  Draw draw(bounds, faults);
+  for (; drawn > 0; --drawn) faults.push_back(draw.next());
   return faults;
 }
 

@@ -36,7 +36,9 @@ struct FaultBounds {
 
 // Comma-separated: crash=R@T, restart=R@T (after a crash of R), pause=R@T+D, partition=R1-R2@T+D,
 // slow=R1-R2xF@T+D, skew=R:D (D may be negative), random=N. T and D are seconds, or like 300ms.
-// random=N draws N faults. Errors (bad_input) quote the term and give the expected form.
+// random=N draws N faults, once all others are known: in whichever order they stand, no rank that
+// another term crashes is drawn for a crash. F is at most 1e6. Errors (bad_input) quote the term
+// and give the expected form.
 Expected<std::vector<Fault>> parse_faults(const std::string& spec, const FaultBounds& bounds);
 // A spec of exactly these.
 std::string faults_text(const std::vector<Fault>& faults);

@@ -247,7 +247,7 @@ class Maker {
     auto faults = parse_faults(options_.fail, bounds);
     if (!faults) return faults.error();
     made_.faults = *std::move(faults);
-    return {};
+    return check_message_time(network, made_.faults, message);
   }
 
   const SimOptions& options_;

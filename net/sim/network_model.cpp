@@ -37,6 +37,8 @@ std::vector<std::string> names_of(const Places& places) {
   return names;
 }
 
+constexpr double kMost = 1e6;  // seconds, as parse_duration() has it; and seconds per byte
+
 Expected<double> number_in(const std::string& term, const std::string& text) {
   std::size_t used = 0;
   double value = -1;
@@ -45,8 +47,8 @@ Expected<double> number_in(const std::string& term, const std::string& text) {
   } catch (const std::exception&) {
     used = 0;
   }
-  if (used == 0 || used != text.size() || !std::isfinite(value) || value < 0)
-    return bad_input("--network '" + term + "': expected a number, 0 or more, after '='");
+  if (used == 0 || used != text.size() || !(value >= 0 && value <= kMost))
+    return bad_input("--network '" + term + "': expected a number from 0 to 1e6 after '='");
   return value;
 }
 

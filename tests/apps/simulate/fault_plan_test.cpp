@@ -62,6 +62,27 @@ TEST(FaultPlan, RandomFaultsAreSeededAndReadBackFromTheirText) {
             faults_text(*parse_faults("random=3", bounds_of(2))));
 }
 
+// What is drawn fits all other terms, wherever they stand.
+TEST(FaultPlan, DrawsAfterAllOtherTerms) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    const auto last = parse_faults("crash=1@0.1,restart=1@0.2,random=8", bounds_of(seed));
+    ASSERT_TRUE(last.ok()) << "seed " << seed << ": " << last.error().message;
+    for (const char* order :
+         {"random=8,crash=1@0.1,restart=1@0.2", "random=3,crash=1@0.1,restart=1@0.2,random=5"}) {
+      const auto faults = parse_faults(order, bounds_of(seed));
+      ASSERT_TRUE(faults.ok()) << "seed " << seed << ": " << faults.error().message;
+      EXPECT_EQ(faults_text(*faults), faults_text(*last)) << "seed " << seed;
+    }
+  }
+  EXPECT_FALSE(parse_faults("random=6000,random=6000", bounds_of()).ok());
+}
+
+TEST(FaultPlan, RefusesFactorsThatAreNoneOrTooLarge) {
+  for (const char* wrong : {"slow=0-1x2junk@0+1", "slow=0-1x@0+1", "slow=0-1x0.5@0+1",
+                            "slow=0-1x1e300@0+1", "slow=0-1xinf@0+1", "slow=0-1xnan@0+1"})
+    EXPECT_FALSE(parse_faults(wrong, bounds_of()).ok()) << wrong;
+}
+
 TEST(FaultPlan, ReadsClocksThatAreAheadAndBehind) {
   const auto faults = parse_faults("skew=3:0.5,skew=1:-250us,skew=0:-1", bounds_of());
   ASSERT_TRUE(faults.ok()) << faults.error().message;
