@@ -30,6 +30,9 @@ class AdviseCommand : public Command {
   Expected<void> run(Console& console) override {
     if (steps_ < 2 || steps_ > 1'000'000)
       return bad_input("--steps " + std::to_string(steps_) + ": expected 2..1000000");
+    if (workers_ < 0)
+      return bad_input("--workers " + std::to_string(workers_) +
+                       ": expected 1 or more, or 0 for as many as in the run");
     if (top_ < 1) return bad_input("--top " + std::to_string(top_) + ": expected at least 1");
     auto profile = read_profile(run_, console);
     if (!profile) return profile.error();

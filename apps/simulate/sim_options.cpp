@@ -84,9 +84,22 @@ Expected<void> check_sim_options(const SimOptions& o) {
   if (!t.resume.empty())
     return bad_input(
         "--resume does not go with simulate: a simulated run begins at its first step");
-  if (!t.requeue_command.empty() || !t.metrics_port.empty())
-    return bad_input(std::string(t.metrics_port.empty() ? "--requeue-command" : "--metrics-port") +
-                     " does not go with simulate: leave it out");
+  const std::pair<const char*, bool> others[] = {{"--requeue-command", !t.requeue_command.empty()},
+                                                 {"--metrics-port", !t.metrics_port.empty()},
+                                                 {"--tls", !t.tls.empty()},
+                                                 {"--join", !t.join.empty()},
+                                                 {"--control", !t.control.empty()},
+                                                 {"--tensorboard", t.tensorboard}};
+  for (const auto& [name, is_given] : others)
+    if (is_given) return bad_input(std::string(name) + " does not go with simulate: leave it out");
+  if (!t.init.empty() && o.maths != "full")
+    return bad_input("--init does not go with --maths " + o.maths +
+                     ", which has no model to begin from: use --maths full, or leave it out");
+  if (o.jobs > 0 && o.seeds.empty())
+    return bad_input("--jobs " + std::to_string(o.jobs) +
+                     " is the number of processes of a campaign: give --seeds A..B as well");
+  if (o.twice && o.seeds.empty() && !o.minimize)
+    return bad_input("--twice is for campaigns: give --seeds A..B as well");
   return {};
 }
 

@@ -74,6 +74,8 @@ std::string hex(std::uint64_t number) {
 Expected<SimOutput> SimOutput::create(const CLI::App& app, SimJob& made, RunDisplay& display) {
   TrainJob& job = made.job;
   SimOutput output;
+  output.app_ = &app;
+  output.date_ = summary_date();
   const std::vector<EarlierOutput> earlier = earlier_outputs(job.out);
   auto rows = RunOutput::create(job.out + "/metrics.csv", {});
   if (!rows) return bad_input(rows.error().message);
@@ -104,6 +106,7 @@ Expected<nlohmann::ordered_json> SimOutput::report(const SimJob& made,
   }
   auto summary = make_summary(job, result, tally_->losses().mean(),
                               tally_->goodput().ratio(result.ledger, job.options.workers), test);
+  add_origin(*app_, job, date_, summary);
   if (made.stand_in > 0) {  // figures of parameters that mean nothing
     for (const char* key : {"final_loss", "consensus_distance"}) summary[key] = nullptr;
     summary["stand_in_parameters"] = made.stand_in;

@@ -16,7 +16,7 @@ namespace grapevine {
 // Runs the job with its files, metrics.csv and the trace among them. `stop`: see VirtualWorld.
 class SimOutput {
  public:
-  // Errors: a file that cannot be written.
+  // `app` outlives this. Errors: a file that cannot be written.
   static Expected<SimOutput> create(const CLI::App& app, SimJob& job, RunDisplay& display);
 
   SimOutcome run(SimJob& job);
@@ -25,6 +25,8 @@ class SimOutput {
   Expected<nlohmann::ordered_json> report(const SimJob& job, const SimOutcome& outcome) const;
 
  private:
+  const CLI::App* app_ = nullptr;
+  std::string date_;  // of the start
   std::shared_ptr<RunOutput> rows_;
   std::shared_ptr<RunTally> tally_;
 };

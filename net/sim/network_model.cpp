@@ -57,9 +57,10 @@ Expected<void> read_term(const std::string& term, Places& places, std::set<std::
   const std::string name = term.substr(0, equals);
   const auto number = places.numbers.find(name);
   const auto count = places.counts.find(name);
-  if (equals == std::string::npos ||
-      (number == places.numbers.end() && count == places.counts.end()))
+  if (number == places.numbers.end() && count == places.counts.end())
     return unknown_name("--network term", name, names_of(places));
+  if (equals == std::string::npos)
+    return bad_input("--network '" + term + "': expected " + name + "=NUMBER");
   if (!seen.insert(name).second)
     return bad_input("--network '" + term + "': '" + name + "' is given twice: give it once");
   const auto value = number_in(term, term.substr(equals + 1));

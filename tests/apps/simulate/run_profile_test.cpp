@@ -179,6 +179,12 @@ TEST(RunProfile, RefusesAFolderWithoutARun) {
   EXPECT_EQ(outcome.result.error().code, Errc::bad_input);
 }
 
+TEST(AdviseCommand, RefusesANegativeNumberOfWorkers) {
+  const auto outcome = kAdvise.run("x --workers -3", false);
+  ASSERT_FALSE(outcome.result.ok());
+  EXPECT_NE(outcome.result.error().message.find("--workers -3"), std::string::npos);
+}
+
 TEST(AdviseCommand, RanksTheWiringsByTheirPredictedStep) {
   const std::string run = folder("advise_basis");
   simulate(kRecorded, run);

@@ -94,6 +94,21 @@ TEST(SimulateCommand, ARunPastItsDeadlineKeepsItsRowsAndSaysSo) {
   EXPECT_GT(lines, 5u) << result.describe();
 }
 
+TEST(SimulateCommand, TheSummarySaysWhereARunCameFrom) {
+  const std::string out = folder("simulated_origin");
+  const auto summary = simulate(std::string(kSmall) + " --algorithm ar", out);
+  EXPECT_EQ(summary["options"]["maths"], "quadratic");
+  EXPECT_EQ(summary["options"]["steps"], 10);
+  EXPECT_EQ(summary["out"], out);
+  for (const char* key : {"host", "date"}) EXPECT_TRUE(summary[key].is_string()) << key;
+}
+
+TEST(SimulateCommand, ATermOfTheNetworkWithoutANumberIsNamed) {
+  const auto outcome = kVerb.run("--network alpha", false);
+  ASSERT_FALSE(outcome.result.ok());
+  EXPECT_EQ(outcome.result.error().message, "--network 'alpha': expected alpha=NUMBER");
+}
+
 TEST(SimulateCommand, TheModelsOwnGradientsLearn) {
   const std::string out = folder("simulated_full");
   const auto summary = simulate(
@@ -156,11 +171,31 @@ TEST(SimulateCommand, LossIsForGossipWithRunningSums) {
 TEST(SimulateCommand, RefusesWhatASimulationCannotMean) {
   const std::string out = " --out " + folder("simulated_refused");
   for (const char* options :
-       {"--maths some", "--parameters 10", "--maths none --parameters 10", "--network x=1",
-        "--compute slow", "--fail crash=9@1", "--fail restart=1@1",
-        "--algorithm gem --set wiring.hierarchy=2 --fail crash=1@1,restart=1@2", "--resume x",
-        "--transport tcp", "--cluster h:1", "--seeds 3..1", "--seeds x",
-        "--algorithm ar --steps 4 --parameters 99 --maths none --set wiring.bucket_bytes=64"}) {
+       {"--maths some",
+        "--parameters 10",
+        "--maths none --parameters 10",
+        "--network x=1",
+        "--compute slow",
+        "--fail crash=9@1",
+        "--fail restart=1@1",
+        "--algorithm gem --set wiring.hierarchy=2 --fail crash=1@1,restart=1@2",
+        "--resume x",
+        "--transport tcp",
+        "--cluster h:1",
+        "--seeds 3..1",
+        "--seeds x",
+        "--algorithm ar --steps 4 --parameters 99 --maths none --set wiring.bucket_bytes=64",
+        "--algorithm ar --steps 4 --parameters 99 --maths none --set wiring.all_reduce=auto",
+        "--network alpha=1e12",
+        "--steps 4 --parameters 999999 --maths none --network beta=1e5",
+        "--network alpha",
+        "--tls x",
+        "--join a:1",
+        "--control 127.0.0.1:0",
+        "--tensorboard",
+        "--twice",
+        "--jobs 2",
+        "--steps 4 --parameters 99 --maths quadratic --init nosuchfile"}) {
     const auto outcome = kVerb.run(std::string(options) + out, false);
     ASSERT_FALSE(outcome.result.ok()) << options;
     EXPECT_EQ(outcome.result.error().code, Errc::bad_input) << options;
