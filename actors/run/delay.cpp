@@ -220,9 +220,12 @@ void DelayModel::add(const RankPause& pause) {
 
 Duration DelayModel::with_pauses(Rank rank, Timestamp begin, Duration work) const {
   Timestamp end = begin + work;
-  for (const RankPause& pause : pauses_)
-    if (pause.rank == rank && pause.at <= end && pause.end() > begin)
-      end += pause.end() - std::max(pause.at, begin);
+  Timestamp counted = begin;  // of all pauses until then
+  for (const RankPause& pause : pauses_) {
+    if (pause.rank != rank || pause.at > end || pause.end() <= counted) continue;
+    end += pause.end() - std::max(pause.at, counted);
+    counted = pause.end();
+  }
   return end - begin;
 }
 

@@ -51,7 +51,7 @@ class DelayModel {
   void set_compute(Term term) { compute_ = std::move(term); }
   Duration of_compute(Rank rank, Step step) const;
 
-  // Times at which the process of a rank computes nothing, since the start.
+  // Times at which the process of a rank computes nothing, since the start; they may overlap.
   void add(const RankPause& pause);
   // How long `work` takes that begins at `begin`.
   Duration with_pauses(Rank rank, Timestamp begin, Duration work) const;

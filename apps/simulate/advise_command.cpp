@@ -79,10 +79,11 @@ class AdviseCommand : public Command {
                            ? format_bytes(static_cast<std::uint64_t>(1 / measured.link.beta)) + "/s"
                            : std::string("no limit of bandwidth")) +
                       ", jitter " + format_duration(from_seconds(measured.jitter)) +
-                      (p.links.note().empty() ? "" : "; " + p.links.note()));
-    lines.push_back(format_count(options.parameters) + " parameters, batch " +
-                    std::to_string(options.train.batch_size) + ", " + std::to_string(steps_) +
-                    " simulated steps of each wiring");
+                      (p.network_note().empty() ? "" : "; " + p.network_note()));
+    lines.push_back(
+        format_count(options.parameters) + " parameters, batch " +
+        std::to_string(options.train.batch_size) + ", " + std::to_string(steps_) +
+        " simulated steps of each wiring, and more where local_steps does not divide them");
     lines.emplace_back(
         "the time of a step says nothing of its worth: staleness and compression "
         "change how many steps a loss takes");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "algorithms/wiring/wiring.hpp"
 #include "apps/simulate/sim_job.hpp"
@@ -39,11 +40,27 @@ std::vector<Candidate> candidates(std::int32_t workers) {
   return all;
 }
 
+// The exchange that ends a run is not one more where its steps are whole periods.
+std::int64_t whole_periods(std::int64_t steps, const TrainOptions& train) {
+  const auto wiring = effective_wiring(train);
+  if (!wiring) return steps;
+  const auto resolved = resolve_keys(*wiring);
+  if (!resolved) return steps;
+  for (const ResolvedKey& key : resolved->keys) {
+    if (key.key != "local_steps") continue;
+    const std::int64_t period = std::max<std::int64_t>(1, std::atoll(key.value.c_str()));
+    return (steps + period - 1) / period * period;
+  }
+  return steps;
+}
+
 Expected<Advice> predict(const SimOptions& base, const Candidate& candidate) {
   SimOptions options = base;
   options.train.algorithm = candidate.algorithm;
   options.train.set = candidate.set;
   options.train.wiring = {};
+  options.train.steps = whole_periods(base.train.steps, options.train);
+  options.train.log_every = options.train.steps;
   options.writes = false;
   options.train.trace = "off";
   auto made = make_sim_job(options);

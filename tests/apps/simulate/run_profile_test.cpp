@@ -179,6 +179,23 @@ TEST(RunProfile, RefusesAFolderWithoutARun) {
   EXPECT_EQ(outcome.result.error().code, Errc::bad_input);
 }
 
+// The exchange that ends a run would count beside those of its periods.
+TEST(AdviseCommand, CountsWholePeriodsOfLocalSteps) {
+  const std::string run = folder("advise_periods");
+  simulate(kRecorded, run);
+  const auto bytes = [&run](const std::string& steps) {
+    std::map<std::string, double> of;
+    const auto advice =
+        nlohmann::json::parse(kAdvise.output(run + " --steps " + steps + " --json"));
+    for (const auto& wiring : advice["wirings"])
+      if (wiring["set"].empty()) of[wiring["algorithm"]] = wiring["bytes_per_step"].get<double>();
+    return of;
+  };
+  auto few = bytes("12"), many = bytes("300");
+  for (const char* algorithm : {"local-sgd", "diloco", "sparseloco", "noloco"})
+    EXPECT_NEAR(few[algorithm] / many[algorithm], 1, 0.02) << algorithm;
+}
+
 TEST(AdviseCommand, RefusesANegativeNumberOfWorkers) {
   const auto outcome = kAdvise.run("x --workers -3", false);
   ASSERT_FALSE(outcome.result.ok());

@@ -27,6 +27,16 @@ TEST(DelayModel, APauseMayPushWorkIntoTheNext) {
   EXPECT_EQ(delay.with_pauses(0, milliseconds(95), milliseconds(20)), milliseconds(120));
 }
 
+TEST(DelayModel, PausesThatOverlapCountOnce) {
+  DelayModel delay;
+  for (int i = 0; i < 2; ++i) delay.add(RankPause{0, milliseconds(100), milliseconds(50)});
+  EXPECT_EQ(delay.with_pauses(0, milliseconds(90), milliseconds(20)), milliseconds(70));
+  delay.add(RankPause{0, milliseconds(120), milliseconds(60)});
+  delay.add(RankPause{0, milliseconds(130), milliseconds(10)});
+  EXPECT_EQ(delay.with_pauses(0, milliseconds(90), milliseconds(20)), milliseconds(100));
+  EXPECT_EQ(delay.with_pauses(0, milliseconds(160), milliseconds(20)), milliseconds(40));
+}
+
 TEST(DelayModel, TheTimeOfComputingIsInTheDelay) {
   DelayModel delay;
   delay.set_compute([](Rank rank, Step step) { return milliseconds(10 * rank + step); });
