@@ -31,6 +31,7 @@ std::optional<CulpritKind> culprit_of(SpanKind kind) {
     case SpanKind::server:
       return CulpritKind::server;
     case SpanKind::timer:
+    case SpanKind::members:
     case SpanKind::start:
       break;
   }

@@ -34,6 +34,8 @@ const char* name_of(SpanKind kind) {
       return "handling";
     case SpanKind::timer:
       return "timer";
+    case SpanKind::members:
+      return "members";
     case SpanKind::start:
       return "start";
   }
@@ -135,6 +137,9 @@ std::string verb_text(const BlamedSpan& blamed) {
       return "was busy with a message or a gradient for " + blamed_time(span.length_ns()) + usual;
     case SpanKind::timer:
       return "waited " + blamed_time(span.length_ns()) + " for a timer";
+    case SpanKind::members:
+      return fmt::format("waited {} for the members to agree on the loss of rank {}",
+                         blamed_time(span.length_ns()), span.peer);
     case SpanKind::start:
       return "had not begun, or has left no record of it";
     case SpanKind::link:

@@ -99,6 +99,10 @@ void Causes::add(const TraceRecord& record) {
     on_received(rank, record);
   } else if (record.kind == EventKind::sent) {
     on_sent(rank, record);
+  } else if (record.kind == EventKind::view && record.peer != record.rank) {
+    rank.lost = record.peer;
+  } else if (record.kind == EventKind::step_done && layout_.grace_ns > 0) {
+    rank.lost = -1;  // the next wait without a message may be for a timer
   }
   // Checkpoints and changes of the membership come between the handlers.
   if (record.kind != EventKind::cut && record.kind != EventKind::view)
@@ -313,6 +317,17 @@ void Causes::trace_back(const TraceRecord& record, std::int64_t begin_ns, std::v
   const Rank rank = record.rank;
   const std::int64_t end_ns = record.time_ns;
   const NodeId id = of(rank).count - 1;
+  // A change of members ends a wait without a message; what the rank waited for came to nothing.
+  if (record.peer < 0 && of(rank).lost >= 0) {
+    Span change;
+    change.kind = SpanKind::members;
+    change.rank = rank;
+    change.peer = std::exchange(of(rank).lost, -1);
+    change.begin_ns = begin_ns;
+    change.end_ns = end_ns;
+    path.push_back(change);
+    return;
+  }
   const Node* node = find(rank, id);
   const bool is_newest =
       node == nullptr || (node->peer == record.peer && node->sequence == record.sequence);

@@ -21,6 +21,7 @@ enum class SpanKind : std::uint8_t {
   server,    // `rank`, a server, had the reason for its message and had not sent it
   handling,  // the same of a worker, or `rank` handled something else before a message
   timer,     // `rank` waited for a timer
+  members,   // `rank` waited until the members had agreed on the loss of `peer`
   start      // `rank` had not begun, or the trace does not say more
 };
 
@@ -104,6 +105,7 @@ class Causes {
     NodeId asked_by = -1;
     std::int64_t early_data_ns = 0;  // of a gradient whose record follows
     Step early_data_step = -1;
+    Rank lost = -1;  // another rank, whose loss may end a wait; -1: none
     bool has_produced = false;
     bool has_pending = false;  // the last node is a gradient that is not in completed_ yet
     // Of servers.

@@ -50,7 +50,9 @@ UsualTimes::Part UsualTimes::part_of(Key key) const {
 // ---- the first pass ----
 
 void UsualTimes::add(const Span& span) {
-  if (span.kind == SpanKind::start || span.kind == SpanKind::timer) return;
+  if (span.kind == SpanKind::start || span.kind == SpanKind::timer ||
+      span.kind == SpanKind::members)
+    return;
   if (span.first && span.kind == SpanKind::compute) first_computes_.push_back(span.length_ns());
   usual_[key_of(span)].times.add(span.length_ns());
 }

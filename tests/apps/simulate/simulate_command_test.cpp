@@ -136,6 +136,20 @@ TEST(SimulateCommand, TraceReadsASimulatedRun) {
   EXPECT_EQ(blame["culprits"][0]["rank"], 1);
 }
 
+// A change of members ends the waits for a lost rank.
+TEST(SimulateCommand, TraceNamesTheLossThatRanksHaveWaitedFor) {
+  const std::string out = folder("simulated_loss_waits");
+  simulate(
+      "--algorithm ar --workers 4 --steps 40 --maths none --parameters 1000000 --compute 50ms "
+      "--network alpha=1e-4,beta=1e-9,control=0.5 --fail crash=1@1.01",
+      out);
+  const testing_apps::VerbRunner trace(make_trace_command);
+  const std::string slowest = trace.output(out + " --blame slowest");
+  EXPECT_NE(slowest.find("for the members to agree on the loss of rank 1"), std::string::npos)
+      << slowest;
+  EXPECT_EQ(slowest.find("for a timer"), std::string::npos) << slowest;
+}
+
 // The clocks of two ranks are off in the trace: the reader aligns them, and nothing else changes.
 TEST(SimulateCommand, TraceAlignsClocksThatAreOff) {
   const std::string even = folder("simulated_clocks"), off = folder("simulated_clocks_off");
