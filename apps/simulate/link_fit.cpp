@@ -41,15 +41,20 @@ LinkModel LinkFit::line_through(const std::vector<Point>& points) {
   return {alpha, beta};
 }
 
-void LinkFit::add(std::uint64_t bytes, double seconds) {
+void LinkFit::keep(Times& times, double seconds) {
+  ++times.count;
+  if (times.seconds.size() < kMostSamples) return times.seconds.push_back(seconds);
+  const auto at = rng_() % static_cast<std::uint64_t>(times.count);
+  if (at < kMostSamples) times.seconds[at] = seconds;
+}
+
+void LinkFit::add(std::uint64_t bytes, double seconds, bool alone) {
   if (!(seconds > 0) || bytes == 0) return;
   Size& size = sizes_[static_cast<int>(std::floor(8 * std::log2(static_cast<double>(bytes))))];
   size.bytes += static_cast<double>(bytes);
-  size.least = size.count == 0 ? seconds : std::min(size.least, seconds);
-  ++size.count;
-  if (size.seconds.size() < kMostSamples) return size.seconds.push_back(seconds);
-  const auto at = rng_() % static_cast<std::uint64_t>(size.count);
-  if (at < kMostSamples) size.seconds[at] = seconds;
+  size.least = size.all.count == 0 ? seconds : std::min(size.least, seconds);
+  keep(size.all, seconds);
+  if (alone) keep(size.alone, seconds);
 }
 
 void LinkFit::add_gap(std::uint64_t bytes, double seconds) {
@@ -64,18 +69,24 @@ void LinkFit::add_gap(std::uint64_t bytes, double seconds) {
 LinkFit::Result LinkFit::fit() const {
   Result result;
   std::vector<Point> points;
-  double late = 0;
+  // Sums of all messages, and of those that were alone.
+  double late = 0, late_alone = 0, alone = 0;
   for (const auto& [logarithm, size] : sizes_) {
-    if (size.count < kLeastMessages) continue;
-    const Point point{size.bytes / static_cast<double>(size.count), quantile(size.seconds, 0.1)};
+    const auto count = static_cast<double>(size.all.count);
+    if (size.all.count < kLeastMessages) continue;
+    const bool knows = size.alone.count >= kLeastMessages;
+    const std::vector<double>& seconds = knows ? size.alone.seconds : size.all.seconds;
+    const Point point{size.bytes / count, quantile(seconds, 0.1)};
     points.push_back(point);
-    late += static_cast<double>(size.count) *
-            std::max(0.0, quantile(size.seconds, 0.5) - point.seconds);
-    result.messages += size.count;
+    const double over = std::max(0.0, quantile(seconds, 0.5) - point.seconds);
+    late += count * over;
+    if (knows) late_alone += static_cast<double>(size.alone.count) * over;
+    if (knows) alone += static_cast<double>(size.alone.count);
+    result.messages += size.all.count;
   }
   result.sizes = static_cast<int>(points.size());
   if (points.empty()) return result;
-  result.jitter = late / static_cast<double>(result.messages);
+  result.jitter = alone > 0 ? late_alone / alone : late / static_cast<double>(result.messages);
   if (points.back().bytes < kOneSize * points.front().bytes)
     split_one_size(points, result);
   else
@@ -100,11 +111,11 @@ void LinkFit::split_one_size(const std::vector<Point>& points, Result& result) c
 // The smallest ones that did not wait behind a usual one, as it seems.
 bool LinkFit::split_by_small(const Point& usual, Result& result) const {
   for (const auto& [logarithm, size] : sizes_) {
-    const Point small{size.bytes / static_cast<double>(size.count), size.least};
+    const Point small{size.bytes / static_cast<double>(size.all.count), size.least};
     if (kOneSize * small.bytes >= usual.bytes) return false;
     if (small.seconds >= usual.seconds) continue;
     result.split = Split::small;
-    result.split_by = size.count;
+    result.split_by = size.all.count;
     result.link = line_through({small, usual});
     return true;
   }

@@ -10,16 +10,19 @@
 
 namespace grapevine {
 
-// Messages wait behind others in a NIC, so the fast ones tell of the link: the line is fitted, by
-// relative error, to the tenth percentile of the times of each size. The jitter is the mean
-// distance of the median from it. Where nearly all messages have one size b, their time t is all
-// that a line can tell: alpha + b beta = t. What divides it is then, the first that there is:
-// a few small messages, messages that left one NIC one right after the other, or an assumption.
+// Messages wait behind others in a NIC, so those that were alone tell of the link, and of all
+// others the fast ones: the line is fitted, by relative error, to the tenth percentile of the times
+// of each size. The jitter is the mean distance of the median from it. Both are those of messages
+// that were alone, where a size has a few of them. Where nearly all messages have one size b, their
+// time t is all that a line can tell: alpha + b beta = t. What divides it is then, the first that
+// there is: a few small messages, messages that left one NIC one right after the other, or an
+// assumption.
 class LinkFit {
  public:
   static constexpr double kUsualAlpha = 25e-6;  // s: what --network has where nothing is measured
 
-  void add(std::uint64_t bytes, double seconds);
+  // `alone`: none before it was on its way from the same NIC or to the same one.
+  void add(std::uint64_t bytes, double seconds, bool alone = true);
   // A message that was sent right after another one of its size, by the same rank and while that
   // was on its way, has arrived so much later than it.
   void add_gap(std::uint64_t bytes, double seconds);
@@ -46,16 +49,20 @@ class LinkFit {
   Result fit() const;
 
  private:
-  struct Size {
+  struct Times {
     std::vector<double> seconds;  // a sample
-    double bytes = 0;             // sum
     std::int64_t count = 0;
+  };
+  struct Size {
+    Times all, alone;
+    double bytes = 0;  // sum
     double least = 0;  // s
   };
   struct Point {
     double bytes = 0, seconds = 0;
   };
 
+  void keep(Times& times, double seconds);
   static LinkModel line_through(const std::vector<Point>& points);
   void split_one_size(const std::vector<Point>& points, Result& result) const;
   bool split_by_small(const Point& usual, Result& result) const;

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <unordered_map>
 
 #include <nlohmann/json.hpp>
 
+#include "apps/console/console.hpp"
+#include "apps/trace/run_layout.hpp"
 #include "apps/trace/trace_scan.hpp"
 
 namespace grapevine {
@@ -19,11 +23,13 @@ constexpr std::size_t kMostSteps = 100'000;  // of a rank, that are kept
 // What one pass over the records adds up.
 class Survey {
  public:
-  explicit Survey(RunProfile& profile) : profile_(profile), ranks_(profile.gradients.size()) {}
+  // `node_of`: of each rank.
+  Survey(RunProfile& profile, std::vector<std::int32_t> node_of)
+      : profile_(profile), ranks_(profile.gradients.size()), node_of_(std::move(node_of)) {}
 
   void take(const TraceRecord& record) {
     if (record.kind == EventKind::sent) {
-      in_flight_[key(record.rank, record.sequence)] = {record.time_ns, record.bytes};
+      sent(record);
     } else if (record.kind == EventKind::received) {
       received(record);
     } else if (record.rank < static_cast<Rank>(ranks_.size())) {
@@ -49,6 +55,12 @@ class Survey {
     for (auto& times : profile_.gradients)
       if (times.size() > 1) times.erase(times.begin());
     profile_.links = links_.fit();
+    profile_.inside = inside_.fit();
+    const std::int32_t per_node = ranks_of_each_node();
+    if (profile_.links.messages == 0)
+      profile_.links = profile_.inside;
+    else if (profile_.inside.messages > 0)
+      profile_.ranks_per_node = per_node;
   }
 
  private:
@@ -60,7 +72,10 @@ class Survey {
   struct Sent {
     std::int64_t time_ns = 0;
     std::uint64_t bytes = 0;
+    bool alone = false;
   };
+  // Of two ranks, in one direction, in their order: the numbers and bytes of what is on its way.
+  using UnderWay = std::deque<std::pair<std::uint64_t, std::uint64_t>>;
 
   struct Arrived {
     std::uint64_t sequence = 0;
@@ -68,17 +83,60 @@ class Survey {
     Sent sent;
   };
   static constexpr std::int64_t kAtOnce = 20;  // within a 20th of the time of a message
+  static constexpr int kSmall = 4;             // halvings: a message that does not delay another
 
   static std::uint64_t key(Rank from, std::uint64_t sequence) {
     return static_cast<std::uint64_t>(from) << 44 ^ sequence;
   }
   static double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
+  bool knows(Rank rank) const { return rank >= 0 && rank < static_cast<Rank>(node_of_.size()); }
+  bool is_inside(Rank one, Rank other) const {
+    return node_of_[static_cast<std::size_t>(one)] == node_of_[static_cast<std::size_t>(other)];
+  }
+  // Whose messages wait for each other: those of a node leave it through one NIC.
+  Rank nic_of(Rank rank, Rank peer) const {
+    return is_inside(rank, peer) ? -1 - rank : node_of_[static_cast<std::size_t>(rank)];
+  }
+
+  // The workers of each node, where all have as many and they stand in order; else 1.
+  std::int32_t ranks_of_each_node() const {
+    const std::size_t workers = ranks_.size();
+    std::size_t each = 1;
+    while (each < workers && node_of_[each] == node_of_[0]) ++each;
+    if (workers % each != 0) return 1;
+    for (std::size_t rank = 1; rank < workers; ++rank)
+      if ((node_of_[rank] == node_of_[rank - 1]) != (rank % each != 0)) return 1;
+    return static_cast<std::int32_t>(each);
+  }
+
+  void sent(const TraceRecord& record) {
+    if (!knows(record.rank) || !knows(record.peer)) return;
+    std::uint64_t& ahead = bytes_ahead_[nic_of(record.rank, record.peer)];
+    const bool alone = ahead <= record.bytes >> kSmall;
+    in_flight_[key(record.rank, record.sequence)] = {record.time_ns, record.bytes, alone};
+    ahead += record.bytes;
+    under_way_[{record.rank, record.peer}].emplace_back(record.sequence, record.bytes);
+  }
+
   void received(const TraceRecord& record) {
     const auto sent = in_flight_.find(key(record.peer, record.sequence));
     if (sent == in_flight_.end()) return;
-    links_.add(sent->second.bytes, seconds(record.time_ns - sent->second.time_ns));
-    compare_with_last(record, sent->second);
+    const Rank from = record.peer, to = record.rank;
+    UnderWay& under_way = under_way_[{from, to}];
+    // Messages before it were lost.
+    for (; !under_way.empty() && under_way.front().first <= record.sequence; under_way.pop_front())
+      bytes_ahead_[nic_of(from, to)] -= under_way.front().second;
+    // One that has come in since this one was sent was before it in the receiver's NIC.
+    std::map<int, std::int64_t>& newest_ns = arrivals_ns_[nic_of(to, from)];
+    bool alone = sent->second.alone;
+    const int size = std::ilogb(static_cast<double>(sent->second.bytes) + 1);
+    for (auto one = newest_ns.upper_bound(size - kSmall); one != newest_ns.end(); ++one)
+      if (one->second > sent->second.time_ns) alone = false;
+    newest_ns[size] = record.time_ns;
+    LinkFit& links = is_inside(from, to) ? inside_ : links_;
+    links.add(sent->second.bytes, seconds(record.time_ns - sent->second.time_ns), alone);
+    if (!is_inside(from, to)) compare_with_last(record, sent->second);
     in_flight_.erase(sent);
   }
 
@@ -131,8 +189,36 @@ class Survey {
   std::vector<OfRank> ranks_;
   std::unordered_map<std::uint64_t, Sent> in_flight_;
   std::unordered_map<Rank, Arrived> arrived_;  // the newest message of each sender
-  LinkFit links_;
+  std::map<std::pair<Rank, Rank>, UnderWay> under_way_;
+  // By nic_of(): the bytes of under_way_, and the newest arrival by the logarithm of its bytes.
+  std::unordered_map<Rank, std::uint64_t> bytes_ahead_;
+  std::unordered_map<Rank, std::map<int, std::int64_t>> arrivals_ns_;
+  const std::vector<std::int32_t> node_of_;
+  LinkFit links_, inside_;
 };
+
+bool differ(const std::vector<std::int32_t>& numbers) {
+  return std::any_of(numbers.begin(), numbers.end(),
+                     [&numbers](std::int32_t number) { return number != numbers.front(); });
+}
+
+// Ranks on one machine; where there is one machine, in one process; where there is one, each rank
+// by itself. `network`: of a simulated run, in which all that is modelled.
+std::vector<std::int32_t> nodes_of(const RunLayout& layout, const std::string& network) {
+  std::vector<std::int32_t> each(static_cast<std::size_t>(layout.ranks()));
+  std::iota(each.begin(), each.end(), 0);
+  const auto model = network.empty() ? Expected<NetworkModel>(Error{}) : parse_network(network);
+  if (model) {
+    for (std::int32_t& rank : each) rank = model->node_of(rank);
+    return each;
+  }
+  for (const auto* places : {&layout.host_of, &layout.process_of}) {
+    const bool known = places->size() == each.size() &&
+                       std::all_of(places->begin(), places->end(), [](auto n) { return n >= 0; });
+    if (known && differ(*places)) return *places;
+  }
+  return each;
+}
 
 Expected<nlohmann::json> read_summary(const std::string& run) {
   const std::string path = run + "/summary.json";
@@ -178,7 +264,19 @@ NetworkModel RunProfile::network() const {
   NetworkModel model;
   model.link = links.link;
   model.jitter = links.jitter;
+  model.ranks_per_node = ranks_per_node;
+  if (ranks_per_node > 1) model.inside = inside.link;
   return model;
+}
+
+std::string RunProfile::network_note() const {
+  const std::string note = links.note();
+  if (ranks_per_node == 1) return note;
+  std::string all = (note.empty() ? "" : note + "; ") + "nodes of " +
+                    std::to_string(ranks_per_node) + " ranks, as in the run, with " +
+                    format_count(inside.messages) + " messages inside them";
+  if (!inside.note().empty()) all += ", whose " + inside.note();
+  return all;
 }
 
 Expected<RunProfile> read_profile(const std::string& run, Console& console) {
@@ -196,7 +294,7 @@ Expected<RunProfile> read_profile(const std::string& run, Console& console) {
   if (profile.steps > 0 && profile.workers > 0)
     profile.batch_size = std::max<std::int64_t>(1, samples / profile.steps / profile.workers);
   profile.gradients.resize(static_cast<std::size_t>(profile.workers));
-  Survey survey(profile);
+  Survey survey(profile, nodes_of(layout_of(*trace), summary->value("network", std::string())));
   read_records(*trace, console, [&survey](const TraceRecord& record) { survey.take(record); });
   survey.finish();
   const bool any = std::any_of(profile.gradients.begin(), profile.gradients.end(),

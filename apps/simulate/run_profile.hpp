@@ -23,13 +23,18 @@ struct RunProfile {
   std::vector<std::vector<float>> gradients;
   double overhead = 0;      // s: the rest of a mean step, neither gradient nor wait
   double step_seconds = 0;  // mean
-  LinkFit::Result links;
+  LinkFit::Result links;    // of those that connect ranks as far apart as there are
+  // Where ranks share machines, or processes of one machine: those inside.
+  LinkFit::Result inside;
+  std::int32_t ranks_per_node = 1;  // 1: nothing is known of such links
 
   double mean_gradient() const;
   // The recorded times again and again, and the overhead. Further ranks have the times of others,
   // from another step on.
   DelayModel::Term compute_time() const;
   NetworkModel network() const;
+  // What was assumed of it; empty: nothing.
+  std::string network_note() const;
 };
 
 // Reads the summary and the trace of a run's folder. Errors (bad_input): none is there, or it has

@@ -186,7 +186,7 @@ class Maker {
     if (!model) return model.error();
     if (options_.profile && !options_.own_network) {
       *model = options_.profile->network();
-      made_.network_note = options_.profile->links.note();
+      made_.network_note = options_.profile->network_note();
     }
     auto compute = parse_compute_time(options_.compute, seed_of(job.options));
     if (!compute) return compute.error();

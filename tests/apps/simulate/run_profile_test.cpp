@@ -173,6 +173,42 @@ TEST(RunProfile, PredictsOtherWirings) {
   }
 }
 
+constexpr char kEight[] =
+    "--workers 8 --steps 40 --maths none --parameters 500000 --compute 0.05 --network ";
+
+// Two peers in each round: half of the messages wait behind their twin, which is no jitter.
+TEST(RunProfile, WaitingInANicIsNoJitter) {
+  const std::string run = folder("profile_twins");
+  const std::string network = "alpha=1e-3,beta=8e-9";
+  const double own = step_of(simulate(kEight + network + " --algorithm d-psgd", run));
+  std::ostringstream out, err;
+  Console console{out, err};
+  const auto profile = read_profile(run, console);
+  ASSERT_TRUE(profile.ok()) << profile.error().message;
+  EXPECT_LT(profile->links.jitter, 1e-4);
+  EXPECT_NEAR(profile->links.link.alpha / 1e-3, 1, 0.1);
+  EXPECT_NEAR(profile->links.link.beta / 8e-9, 1, 0.02);
+  const std::string from = "--from-trace " + run + " --algorithm ";
+  EXPECT_NEAR(step_of(simulate(from + "d-psgd", folder("profile_twins_own"))) / own, 1, 0.05);
+  const double ar = step_of(simulate(kEight + network + " --algorithm ar", folder("profile_ar")));
+  EXPECT_NEAR(step_of(simulate(from + "ar", folder("profile_twins_ar"))) / ar, 1, 0.05);
+}
+
+// Links inside a node are other links.
+TEST(RunProfile, TellsLinksInsideANodeFromThoseBetweenNodes) {
+  const std::string network = "node=2,node-alpha=1e-6,node-beta=1e-10,alpha=1e-4,beta=8e-9";
+  for (const char* wiring : {"ar", "eager-majority", "d-psgd"}) {
+    const std::string run = folder("profile_nodes");
+    const double own = step_of(simulate(kEight + network + " --algorithm " + wiring, run));
+    const auto summary =
+        simulate("--from-trace " + run + " --algorithm " + wiring, folder("profile_nodes_own"));
+    EXPECT_NEAR(step_of(summary) / own, 1, 0.06) << wiring << ": " << summary["network"];
+    EXPECT_NE(summary["network"].get<std::string>().find("node=2"), std::string::npos) << wiring;
+    EXPECT_NE(summary["network_note"].get<std::string>().find("nodes of 2 ranks"),
+              std::string::npos);
+  }
+}
+
 TEST(RunProfile, RefusesAFolderWithoutARun) {
   const auto outcome = kSimulate.run("--from-trace " + folder("profile_none"), false);
   ASSERT_FALSE(outcome.result.ok());
