@@ -79,6 +79,7 @@ Expected<LrSchedule> LrSchedule::make(const LrConfig& config) {
   schedule.warmup_steps_ = config.warmup_steps;
   schedule.warmup_epochs_ =
       config.warmup_steps > 0 ? config.warmup_steps * schedule.step_epochs_ : config.warmup_epochs;
+  schedule.warmup_length_ = schedule.warmup_epochs_;
   schedule.epochs_ = config.epochs;
 
   if (Expected<void> spec = schedule.parse_spec(config.spec); !spec) return spec.error();
@@ -86,7 +87,9 @@ Expected<LrSchedule> LrSchedule::make(const LrConfig& config) {
     return bad_input("--epochs " + number_text(config.epochs) + " for --lr-schedule " +
                      config.spec + ": expected a finite number above 0");
   if (schedule.kind_ == Kind::one_cycle && schedule.warmup_epochs_ > 0)
-    return bad_input("--warmup-epochs " + number_text(config.warmup_epochs) +
+    return bad_input((config.warmup_steps > 0
+                          ? "--warmup-steps " + number_text(config.warmup_steps)
+                          : "--warmup-epochs " + number_text(config.warmup_epochs)) +
                      ": --lr-schedule one-cycle has a warm-up of its own: leave it out");
   return schedule;
 }
@@ -114,7 +117,12 @@ LrSchedule LrSchedule::among(const Horizon& horizon) const {
     changed.first_epoch_ = horizon.first_epoch;
     changed.first_progress_ = static_cast<double>(horizon.first_step) / steps;
   }
-  if (warmup_steps_ > 0) changed.warmup_epochs_ = horizon.epoch_at(warmup_steps_);
+  if (warmup_steps_ > 0) {
+    changed.warmup_epochs_ = horizon.epoch_at(warmup_steps_);
+    changed.warmup_length_ = warmup_steps_ / horizon.steps_per_epoch;
+    changed.warmup_from_epoch_ = horizon.first_epoch;
+    changed.warmup_done_ = static_cast<double>(horizon.first_step) / warmup_steps_;
+  }
   for (std::size_t i = 0; i < moments_.size(); ++i)
     if (moments_[i].in_steps) changed.milestones_[i] = horizon.epoch_at(moments_[i].number);
   return changed;
@@ -247,7 +255,8 @@ double LrSchedule::at(double epoch) const {
   GRAPEVINE_CHECK(epoch >= 0, "learning rate asked for epoch ", epoch);
   double rate = base_;
   if (const double end = epoch + step_epochs_; end < warmup_epochs_)
-    rate = warmup_from_ + (base_ - warmup_from_) * (end / warmup_epochs_);
+    rate = warmup_from_ +
+           (base_ - warmup_from_) * (warmup_done_ + (end - warmup_from_epoch_) / warmup_length_);
   // The decay multiplies the warm-up, so that the rate has no jump where the warm-up ends.
   return rate * decay_at(epoch);
 }

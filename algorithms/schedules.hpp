@@ -78,9 +78,14 @@ class LrSchedule {
   Kind kind_ = Kind::constant;
   double base_ = 0;
   double warmup_from_ = 0;
-  double warmup_epochs_ = 0;
-  double warmup_steps_ = 0;  // 0: given in epochs
-  double step_epochs_ = 0;   // of one step
+  double warmup_epochs_ = 0;  // its end
+  double warmup_steps_ = 0;   // 0: given in epochs
+  // The part of it that lies behind an epoch is warmup_done_ + (epoch - warmup_from_epoch_) /
+  // warmup_length_.
+  double warmup_length_ = 0;
+  double warmup_from_epoch_ = 0;
+  double warmup_done_ = 0;
+  double step_epochs_ = 0;  // of one step
   // The part of the run that lies behind an epoch is first_progress_ + (epoch - first_epoch_) /
   // epochs_.
   double epochs_ = 1;

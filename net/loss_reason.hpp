@@ -11,8 +11,8 @@ inline constexpr char kErrorHere[] = "an error in this process: ";
 // The other process sent bytes that no process of this version sends.
 inline constexpr char kMalformed[] = "a malformed message: ";
 
-// Of an error while a message of the other process was received: of its bytes (protocol), or of
-// this process (all others, as a lack of memory).
+// Of an error of a link: of what the other process has written (protocol), or of this process (all
+// others, as a lack of memory).
 inline std::string loss_reason(const Error& error) {
   return (error.code == Errc::protocol ? kMalformed : kErrorHere) + error.message;
 }

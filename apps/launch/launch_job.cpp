@@ -277,7 +277,7 @@ void LaunchJob::end_what_joins() {
   for (Member& member : members_) {
     if (member.end || !member.restarted) continue;
     member.process->signal(SIGTERM);
-    member.grace.begin(now, std::min(options_.grace, options_.lost_grace));
+    member.grace.begin(now, options_.grace);
   }
 }
 

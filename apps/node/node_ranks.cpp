@@ -82,10 +82,10 @@ void NodeRanks::start(const StartRanks& start) {
     variables.push_back(kJobTokenVariable + ("=" + mac_of(config_.secret, {"job", start.nonce})));
     for (std::string& name : taken_away()) variables.push_back(std::move(name));
     if (!config_.tls.empty()) variables.push_back(environment_name("tls") + "=" + config_.tls);
-    // Its own --control comes first. The pool reads the port from what process 0 writes.
     // Each of the other nodes finds process 0 at the address by which it knows this one.
     if (place.rank == 0 && is_any_host(config_.own_host) && start.count < start.processes)
       variables.push_back(kListenVariable + ("=" + config_.own_host));
+    // Its own --control comes first. The pool reads the port from what process 0 writes.
     if (place.rank == 0)
       variables.push_back(environment_name("control") + "=" +
                           tcp::join_address(config_.own_host, 0));

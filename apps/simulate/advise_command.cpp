@@ -64,8 +64,7 @@ class AdviseCommand : public Command {
     const RunProfile& p = *options.profile;
     std::vector<std::string> lines;
     lines.push_back(std::to_string(options.train.workers) +
-                    " workers, each on a machine with the "
-                    "NIC and the gradient times of the run: mean " +
+                    " workers, with the NICs and the gradient times of the run: mean " +
                     format_duration(from_seconds(p.mean_gradient())) + ", and " +
                     format_duration(from_seconds(p.overhead)) + " for the rest of a step");
     const NetworkModel measured = p.network();

@@ -1,6 +1,8 @@
 #include "apps/simulate/sim_options.hpp"
 
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "apps/console/help_format.hpp"
 #include "apps/console/verb_options.hpp"
@@ -60,6 +62,21 @@ Expected<void> read_trace_option(const CLI::App& app, SimOptions& options, Conso
   if (!options.own_compute) train.changed["compute"] = "";
   options.profile = std::make_shared<const RunProfile>(*std::move(profile));
   return {};
+}
+
+void leave_out_variables(const CLI::App& app, SimOptions& options) {
+  const auto is_variable = [&app](const char* name) {
+    return from_environment(*app.get_option(name));
+  };
+  TrainOptions& train = options.train;
+  if (is_variable("--jobs") && options.seeds.empty()) options.jobs = 0;
+  if (is_variable("--tensorboard")) train.tensorboard = false;
+  for (const auto& [name, value] : {std::pair<const char*, std::string*>{"--tls", &train.tls},
+                                    {"--join", &train.join},
+                                    {"--control", &train.control},
+                                    {"--metrics-port", &train.metrics_port},
+                                    {"--requeue-command", &train.requeue_command}})
+    if (is_variable(name)) value->clear();
 }
 
 Expected<void> check_sim_options(const SimOptions& o) {

@@ -105,10 +105,10 @@ std::string wiring_table(const Wiring& wiring) {
 
 const std::set<std::string>& options_left_out() {
   static const std::set<std::string> names = {
-      "help",         "help-all", "job",       "set",          "out",
-      "resume",       "cluster",  "processes", "secret-file",  "network-interface",
-      "join-timeout", "join",     "json",      "metrics-port", "requeue-command",
-      "overwrite",    "control"};
+      "help",         "help-all", "job",        "set",          "out",
+      "resume",       "cluster",  "processes",  "secret-file",  "network-interface",
+      "join-timeout", "join",     "json",       "metrics-port", "requeue-command",
+      "overwrite",    "control",  "clock-start"};
   return names;
 }
 

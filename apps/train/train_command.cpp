@@ -159,7 +159,8 @@ class TrainCommand : public Command {
     if (!late_job_file) return bad_input(late_job_file.error().message);
     if (auto followed = add_followers(job, **output, display); !followed) return followed;
     announce(job, display);
-    if (job.run.cluster) job.run.cluster->job_text = job_file_text(*app_, job);
+    if (job.run.cluster)
+      job.run.cluster->job_text = clock_start_line(job.start) + job_file_text(*app_, job);
     // Before the first row and before the first checkpoint, whichever comes first.
     const auto clear = [once = std::make_shared<std::once_flag>(), earlier,
                         write_job = std::move(*late_job_file)] {
@@ -197,7 +198,7 @@ class TrainCommand : public Command {
     if (const auto rows = (*output)->finished(); reported && !rows) return rows;
     if (!reported || !result.interrupted) return reported;
     const bool saved = has_checkpoint(job.out);
-    if (saved && result.lacks_final)
+    if (saved && result.lacks_final && !requeue)
       return Error{Errc::failed,
                    "stopped by request, but the last checkpoint could not be written "
                    "(see above): --resume " +

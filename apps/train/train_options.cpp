@@ -100,6 +100,7 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
       app, "min-ranks", options.min_ranks,
       "ranks that train, below which a run that loses ranks ends; 0: more than half of them");
   add_switch(app, "json", options.json, "print the summary as one JSON object");
+  app.add_option("--clock-start", options.clock_start)->group("");
 }
 
 // The model, the data and the loss.

@@ -225,6 +225,11 @@ static std::int64_t samples_of_step(const JobIdentity& identity) {
 }
 
 Expected<void> read_resume(TrainJob& job) {
+  if (!job.options.clock_start.empty()) {
+    const auto start = parse_clock_start(job.options.clock_start);
+    if (!start) return start.error();
+    job.start = *start;
+  }
   if (job.options.resume.empty()) return {};
   auto checkpoint = read_checkpoint(job.options.resume);
   if (!checkpoint) return checkpoint.error();
@@ -273,13 +278,12 @@ static bool has_moving_exchanges(const SharedParts& parts, bool rate) {
 // lie between them, behind some and before others.
 static Expected<void> check_exchanges_stay(const TrainJob& job, const AllowedChanges& changes) {
   const SharedParts& parts = *job.run.parts;
-  const bool moves = (changes.batch_size && has_moving_exchanges(parts, false)) ||
-                     (changes.rate && has_moving_exchanges(parts, true));
-  if (!moves) return {};
+  const bool by_rate = has_moving_exchanges(parts, true);
+  const bool batches = changes.batch_size && has_moving_exchanges(parts, false);
+  if (!batches && !(changes.rate && by_rate)) return {};
   return bad_input("--resume " + job.options.resume + ": with wiring." +
-                   (changes.rate ? "qsr, another learning rate"
-                                 : "local_steps by epoch, another "
-                                   "batch size") +
+                   (by_rate ? "qsr" : "local_steps by epoch") + ", another " +
+                   (batches ? "batch size" : "learning rate") +
                    " would move exchanges between steps that the ranks have taken: give the same "
                    "options, or begin a new run with its model: --init " +
                    job.options.resume + " --out DIR");

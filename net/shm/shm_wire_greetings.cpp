@@ -41,7 +41,7 @@ void ShmWire::accept_all() {
     else if (!is_same_user(descriptor))
       refuse(greetings_.back(), "it runs as another user");
     else if (!poller_.add(descriptor))
-      refuse(greetings_.back(), "no descriptors are left");
+      refuse(greetings_.back(), kNoDescriptors);
   }
 }
 

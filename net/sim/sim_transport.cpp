@@ -144,6 +144,8 @@ void SimTransport::close() {
   events_ = {};
   flights_.clear();
   free_.clear();
+  for (SendingNic& nic : nic_out_) nic = {};
+  for (OfRank& rank : ranks_) rank.held = 0;
 }
 
 // ---- the way of a message ----

@@ -68,7 +68,12 @@ void Hub::greet(FileDescriptor socket) {
                                               : options_.tls->accepted(std::move(socket)));
   if (unauthenticated >= kMaxUnauthenticated)
     return end(c, "there are too many unauthenticated connections");
-  c.await_hello(kHelloPatience);
+  try {
+    c.await_hello(kHelloPatience);
+  } catch (const std::exception&) {
+    erase(c);
+    throw;
+  }
 }
 
 Connection& Hub::add(std::unique_ptr<Stream> stream) {

@@ -299,8 +299,12 @@ void UcxTransport::post_outgoing() {
 
 // Called with engine_mutex_ held.
 void UcxTransport::take_reports() {
-  const std::lock_guard<std::mutex> lock(reported_mutex_);
-  for (const Report& report : std::exchange(reported_, {}))
+  std::vector<Report> reports;
+  {
+    const std::lock_guard<std::mutex> lock(reported_mutex_);
+    reports.swap(reported_);
+  }
+  for (const Report& report : reports)
     report.returns ? engine_->expect(report.process) : engine_->lose(report.process);
 }
 

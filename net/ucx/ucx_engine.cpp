@@ -24,7 +24,7 @@ namespace {
 
 constexpr unsigned kMessageId = 0;              // of the only kind of active message
 constexpr int kProgressRounds = 64;             // before other work
-constexpr int kProgressRoundsAtMost = 1 << 16;  // for what has arrived
+constexpr int kProgressRoundsAtMost = 1 << 12;  // for what has arrived
 constexpr int kVainPolls = 16;                  // about a microsecond: then the caller may yield
 constexpr int kRendezvousAtOnce = 4;            // of one process
 constexpr std::size_t kMaxSpareSends = 64;
@@ -700,11 +700,12 @@ void Engine::fail(Link& link, const std::string& why) {
   abandon(link);
 }
 
-// Behind what has arrived, of a process that may live and send on.
+// Behind what has arrived, of a process that may live and send on. What it has only announced is
+// still in its memory.
 void Engine::lose(std::int32_t process) {
   expected_.erase(process);
-  for (int rounds = 0; rounds < kProgressRoundsAtMost; ++rounds)
-    if (ucp_worker_progress(worker_->handle()) == 0) break;
+  for (int rounds = 0, vain = 0; rounds < kProgressRoundsAtMost && vain < kVainPolls; ++rounds)
+    vain = ucp_worker_progress(worker_->handle()) == 0 ? vain + 1 : 0;
   if (links_[static_cast<std::size_t>(process)] == nullptr) {  // it has no link here
     events_.emplace_back(ProcessLeft{process, ""});
     return;

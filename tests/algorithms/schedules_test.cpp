@@ -123,6 +123,8 @@ TEST(LrSchedule, KeepsItsEndAmongOtherMembers) {
         LrConfig config = with_spec(spec);
         config.steps_per_epoch = 10;
         config.epochs = 4;
+        if (config.spec != "one-cycle") config.warmup_steps = 25;
+        config.warmup_from = 0.1;
         const LrSchedule whole = make(config);
         Horizon horizon;
         horizon.steps = 40;

@@ -1,5 +1,7 @@
 #include "apps/train/resume/saved_job.hpp"
 
+#include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
@@ -100,6 +102,22 @@ HorizonStart horizon_start_in(const JobIdentity& identity) {
   start.step = std::strtoll(value_in(identity, kStartStep).c_str(), nullptr, 10);
   start.epoch = std::strtod(value_in(identity, kStartEpoch).c_str(), nullptr);
   return start;
+}
+
+std::string clock_start_line(const HorizonStart& start) {
+  if (start.step == 0) return "";
+  return "clock-start = \"" + std::to_string(start.step) + "@" + number_text(start.epoch) + "\"\n";
+}
+
+Expected<HorizonStart> parse_clock_start(const std::string& text) {
+  HorizonStart start;
+  long long step = 0;
+  int length = 0;
+  const int read = std::sscanf(text.c_str(), "%lld@%lf%n", &step, &start.epoch, &length);
+  start.step = step;
+  const bool whole = read == 2 && static_cast<std::size_t>(length) == text.size();
+  if (whole && step > 0 && std::isfinite(start.epoch) && start.epoch >= 0) return start;
+  return bad_input("--clock-start " + text + ": expected STEP@EPOCH, of the job that is joined");
 }
 
 void put_horizon_start(const HorizonStart& start, JobIdentity& identity) {

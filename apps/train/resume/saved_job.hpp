@@ -35,5 +35,9 @@ struct HorizonStart {
 };
 HorizonStart horizon_start_in(const JobIdentity& identity);
 void put_horizon_start(const HorizonStart& start, JobIdentity& identity);
+// The same for a process that joins: a line of the job file, empty where nothing has changed, and
+// its value as it is read. Errors (bad_input): another text.
+std::string clock_start_line(const HorizonStart& start);
+Expected<HorizonStart> parse_clock_start(const std::string& text);
 
 }  // namespace grapevine

@@ -188,6 +188,26 @@ TEST_F(Rejoin, TheAddressOfProcessZeroIsEnough) {
   expect_end(3, 3);
 }
 
+// The epochs of a run that went on with another batch size have another length from then on.
+TEST_F(Rejoin, ARunWithAnotherBatchSizeIsJoined) {
+  begin("ar", {"GRAPEVINE_JOB_TOKEN=a secret"});
+  expect_end(1, 1);
+  processes_.clear();
+  const fs::path latest = out_ / "checkpoint" / "latest", before = fs::read_symlink(latest);
+  begin("ar", {"GRAPEVINE_JOB_TOKEN=a secret"}, {"--resume", out_.string(), "--batch-size", "8"});
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  while (fs::read_symlink(latest) == before && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_NE(fs::read_symlink(latest), before) << "it has not gone on";
+  kill(3);
+  ProcessOptions options;
+  options.environment.push_back("GRAPEVINE_JOB_TOKEN=a secret");
+  processes_[3] = std::unique_ptr<Process>(
+      new Process({"train", "--join", "127.0.0.1:" + std::to_string(port_)}, options));
+  expect_return();
+  expect_end(3, 3);
+}
+
 TEST_F(Rejoin, BadAddressesAreOneClearLine) {
   for (const auto& [address, why] : std::vector<std::pair<std::string, std::string>>{
            {"nowhere", "host:port"}, {"127.0.0.1:0", "no port"}, {"127.0.0.1:x", "no port"}}) {

@@ -134,7 +134,8 @@ TEST(Resume, RefusesWhatWouldMoveExchanges) {
   const fs::path by_epoch = folder.path() / "by-epoch", by_rate = folder.path() / "by-rate";
   expect_ends(with(run_of("local-sgd", by_epoch), {"--set", "wiring.local_steps=0:2,1:5"}), 0);
   const std::vector<std::string> resume = {"train", "--resume", by_epoch.string(), "--epochs", "3"};
-  expect_ends(with(resume, {"--batch-size", "32"}), 2, {"local_steps by epoch", "--init"});
+  expect_ends(with(resume, {"--batch-size", "32"}), 2,
+              {"local_steps by epoch", "batch size", "--init"});
   expect_ends(with(resume, {"--lr", "0.001"}), 0);
   expect_ends(with(run_of("local-sgd", by_rate), {"--set", "wiring.qsr=0.05"}), 0);
   expect_ends({"train", "--resume", by_rate.string(), "--steps", "40", "--lr", "0.001"}, 2,
@@ -158,7 +159,8 @@ TEST(Resume, TheRateKeepsItsEndWithAnotherNumberOfWorkers) {
       double lr = 0;
       const bool of_step = row.compare(row.size() - 3, 3, ",,,") == 0;
       if (of_step &&
-          std::sscanf(row.c_str(), "%d,%*f,%d,%*f,%*f,%*f,%*f,%*f,%lf", &rank, &step, &lr) == 3 &&
+          std::sscanf(row.c_str(), "%d,%*f,%d,%*f,%*f,%*f,%*f,%*f,%*f,%*f,%lf", &rank, &step,
+                      &lr) == 3 &&
           rank == 0)
         rates[step] = lr;
     }
