@@ -296,6 +296,7 @@ void SupervisorState::end() {
 RunResult SupervisorState::conclude() const {
   RunResult result = result_;
   result.writing = checkpoints_.writing();
+  result.lacks_final = checkpoints_.final_lost();
   result.seconds = to_seconds(config_.elapsed_before + trained_at_.value_or(now()));
   result.lost.assign(members_.lost().begin(), members_.lost().end());
   result.returned = progress_.returned();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "algorithms/wiring/wiring.hpp"
 #include "apps/simulate/sim_job.hpp"
@@ -44,14 +43,10 @@ std::vector<Candidate> candidates(std::int32_t workers) {
 std::int64_t whole_periods(std::int64_t steps, const TrainOptions& train) {
   const auto wiring = effective_wiring(train);
   if (!wiring) return steps;
-  const auto resolved = resolve_keys(*wiring);
-  if (!resolved) return steps;
-  for (const ResolvedKey& key : resolved->keys) {
-    if (key.key != "local_steps") continue;
-    const std::int64_t period = std::max<std::int64_t>(1, std::atoll(key.value.c_str()));
-    return (steps + period - 1) / period * period;
-  }
-  return steps;
+  const auto plan = resolve(*wiring);
+  if (!plan) return steps;
+  const std::int64_t period = plan->local.steps.by_epoch.at(0);
+  return (steps + period - 1) / period * period;
 }
 
 Expected<Advice> predict(const SimOptions& base, const Candidate& candidate) {

@@ -64,6 +64,22 @@ Expected<void> read_trace_option(const CLI::App& app, SimOptions& options, Conso
   return {};
 }
 
+namespace {
+
+// Options of `train` for processes and programs beside the run.
+const std::pair<const char*, std::string TrainOptions::*> kNotSimulated[] = {
+    {"--requeue-command", &TrainOptions::requeue_command},
+    {"--metrics-port", &TrainOptions::metrics_port},
+    {"--tls", &TrainOptions::tls},
+    {"--join", &TrainOptions::join},
+    {"--control", &TrainOptions::control}};
+
+Error not_simulated(const std::string& name) {
+  return bad_input(name + " does not go with simulate: leave it out");
+}
+
+}  // namespace
+
 void leave_out_variables(const CLI::App& app, SimOptions& options) {
   const auto is_variable = [&app](const char* name) {
     return from_environment(*app.get_option(name));
@@ -71,12 +87,8 @@ void leave_out_variables(const CLI::App& app, SimOptions& options) {
   TrainOptions& train = options.train;
   if (is_variable("--jobs") && options.seeds.empty()) options.jobs = 0;
   if (is_variable("--tensorboard")) train.tensorboard = false;
-  for (const auto& [name, value] : {std::pair<const char*, std::string*>{"--tls", &train.tls},
-                                    {"--join", &train.join},
-                                    {"--control", &train.control},
-                                    {"--metrics-port", &train.metrics_port},
-                                    {"--requeue-command", &train.requeue_command}})
-    if (is_variable(name)) value->clear();
+  for (const auto& [name, value] : kNotSimulated)
+    if (is_variable(name)) (train.*value).clear();
 }
 
 Expected<void> check_sim_options(const SimOptions& o) {
@@ -101,14 +113,9 @@ Expected<void> check_sim_options(const SimOptions& o) {
   if (!t.resume.empty())
     return bad_input(
         "--resume does not go with simulate: a simulated run begins at its first step");
-  const std::pair<const char*, bool> others[] = {{"--requeue-command", !t.requeue_command.empty()},
-                                                 {"--metrics-port", !t.metrics_port.empty()},
-                                                 {"--tls", !t.tls.empty()},
-                                                 {"--join", !t.join.empty()},
-                                                 {"--control", !t.control.empty()},
-                                                 {"--tensorboard", t.tensorboard}};
-  for (const auto& [name, is_given] : others)
-    if (is_given) return bad_input(std::string(name) + " does not go with simulate: leave it out");
+  for (const auto& [name, value] : kNotSimulated)
+    if (!(t.*value).empty()) return not_simulated(name);
+  if (t.tensorboard) return not_simulated("--tensorboard");
   if (!t.init.empty() && o.maths != "full")
     return bad_input("--init does not go with --maths " + o.maths +
                      ", which has no model to begin from: use --maths full, or leave it out");

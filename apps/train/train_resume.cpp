@@ -89,14 +89,23 @@ std::vector<Step> progress_of(const Checkpoint& checkpoint, const SharedParts& p
   return heads;
 }
 
-// Whether another length of the run moves exchanges that lie behind, or changes their graphs.
-bool length_moves_exchanges(const SharedParts& parts) {
+// Whether it holds for these parts, or for those of a level inside.
+template <class F>
+bool any_level(const SharedParts& parts, const F& holds) {
   if (parts.plan.role->parts_inside)
     for (const auto& level : parts.plan.role->parts_inside(parts))
-      if (length_moves_exchanges(*level)) return true;
-  const LocalSteps& local = parts.plan.local.steps;
-  return (local.alpha > 0 && parts.lr.follows_the_end()) ||
-         (local.changes() && parts.graph != nullptr && parts.plan.graph.peers.values().size() > 1);
+      if (any_level(*level, holds)) return true;
+  return holds(parts);
+}
+
+// Whether another length of the run moves exchanges that lie behind, or changes their graphs.
+bool length_moves_exchanges(const SharedParts& all) {
+  return any_level(all, [](const SharedParts& parts) {
+    const LocalSteps& local = parts.plan.local.steps;
+    return (local.alpha > 0 && parts.lr.follows_the_end()) ||
+           (local.changes() && parts.graph != nullptr &&
+            parts.plan.graph.peers.values().size() > 1);
+  });
 }
 
 // A checkpoint in which only some ranks have reached the planned end can continue to that
@@ -265,21 +274,15 @@ static Expected<void> change_workers(TrainJob& job, AllowedChanges& changes) {
   return job.run.resume->change_ranks(job.run.ranks, job.start.step, job.start.epoch);
 }
 
-// Whether H follows the epoch, or the rate.
-static bool has_moving_exchanges(const SharedParts& parts, bool rate) {
-  if (parts.plan.role->parts_inside)
-    for (const auto& level : parts.plan.role->parts_inside(parts))
-      if (has_moving_exchanges(*level, rate)) return true;
-  const LocalSteps& local = parts.plan.local.steps;
-  return rate ? local.alpha > 0 : local.changes();
-}
-
 // The ranks of a checkpoint stand at different steps between two exchanges: moved, an exchange may
 // lie between them, behind some and before others.
 static Expected<void> check_exchanges_stay(const TrainJob& job, const AllowedChanges& changes) {
   const SharedParts& parts = *job.run.parts;
-  const bool by_rate = has_moving_exchanges(parts, true);
-  const bool batches = changes.batch_size && has_moving_exchanges(parts, false);
+  const bool by_rate =
+      any_level(parts, [](const SharedParts& level) { return level.plan.local.steps.alpha > 0; });
+  const bool moves =
+      any_level(parts, [](const SharedParts& level) { return level.plan.local.steps.changes(); });
+  const bool batches = changes.batch_size && moves;
   if (!batches && !(changes.rate && by_rate)) return {};
   return bad_input("--resume " + job.options.resume + ": with wiring." +
                    (by_rate ? "qsr" : "local_steps by epoch") + ", another " +

@@ -343,7 +343,7 @@ void SimTransport::pass(std::uint32_t number, Timestamp now) {
       break;
     }
     case Stage::nic:
-      if (network.node_of(from) != network.node_of(to))
+      if (!inside_a_node(flight))
         pass_resource(flight, now, nic_in_[static_cast<std::size_t>(network.node_of(to))],
                       {0, network.link.beta});
       return schedule_delivery(number, now);

@@ -408,10 +408,4 @@ std::string checkpoint_at(const std::string& path) {
   return folder ? folder->string() : "";
 }
 
-std::string newest_checkpoint(const std::string& folder) {
-  std::error_code none;
-  const fs::path path = fs::canonical(fs::path(folder) / "latest", none);
-  return none ? "" : path.string();
-}
-
 }  // namespace grapevine

@@ -75,8 +75,6 @@ struct Checkpoint {
 Expected<Checkpoint> read_checkpoint(const std::string& path);
 // The folder of the checkpoint that read_checkpoint() would read; empty where there is none.
 std::string checkpoint_at(const std::string& path);
-// The path of a folder's newest one, free of links; empty where there is none.
-std::string newest_checkpoint(const std::string& folder);
 // Removes unfinished files of killed runs from a folder of checkpoints, and gives a
 // checkpoint its name back that was about to make room for another one. REQUIRES: no run writes
 // there.

@@ -32,6 +32,7 @@ void CheckpointRounds::disable() {
 }
 
 void CheckpointRounds::cancel() {
+  final_lost_ = final_lost_ || (cutting_ && final_begun_);
   cutting_ = false;
   snapshots_.clear();
 }
@@ -53,6 +54,7 @@ std::optional<std::string> CheckpointRounds::due(double epochs) {
 
 std::int64_t CheckpointRounds::begin(std::string name, Timestamp now) {
   cutting_ = true;
+  final_lost_ = false;
   name_ = std::move(name);
   news_ = now;
   snapshots_.clear();

@@ -44,7 +44,8 @@ class CheckpointRounds {
   std::int64_t begin_final(std::string name, Timestamp now);
   void skip_final() { final_begun_ = true; }
   bool final_due() const { return plan_.enabled && !final_begun_; }
-  bool final_begun() const { return final_begun_; }
+  // The last one was begun, and given up.
+  bool final_lost() const { return final_lost_; }
 
   // The checkpoint to write, with the last missing state. States for another cut are ignored, and
   // of a rank the first one counts.
@@ -81,6 +82,7 @@ class CheckpointRounds {
   CheckpointPlan plan_;
   std::int64_t done_ = 0;  // multiples of every_epochs that were due
   bool final_begun_ = false;
+  bool final_lost_ = false;
 
   bool cutting_ = false;
   bool writing_ = false;

@@ -77,7 +77,6 @@ void SupervisorState::on_snapshot_refused(const SnapshotRefused& refused) {
 }
 
 void SupervisorState::abandon_checkpoint() {
-  result_.lacks_final = result_.lacks_final || checkpoints_.final_begun();
   cancel_checkpoint();
   end_if_finished();
 }

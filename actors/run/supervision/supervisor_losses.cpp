@@ -95,13 +95,9 @@ void SupervisorState::lose(Rank rank) {
   progress_.lose(rank);
   waits_.remove(rank);
   reports_.remove(rank);
-  const bool cuts_final = checkpoints_.cutting() && checkpoints_.final_begun();
   interrupt_checkpoint();
   if (wiring_.asks()) refuse_wiring("the members are changing, ask again");
-  if (!config_.changes_members) {
-    result_.lacks_final = result_.lacks_final || cuts_final;
-    checkpoints_.disable();
-  }
+  if (!config_.changes_members) checkpoints_.disable();
   drain_if_finished();
   if (stage_ != Stage::draining) return;
   // No view follows: nobody waits for models of the rank any more.
