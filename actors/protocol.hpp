@@ -136,6 +136,7 @@ struct InstallView {
   std::vector<Rank> heads;            // of the nodes of a hierarchy: see NodeChange; else empty
   std::vector<std::int32_t> nodes_before;            // of each
   std::map<std::string, std::string> settings = {};  // in the place of the job's: LiveSettings
+  std::vector<Rank> servers = {};  // of the wiring, ascending: those that follow all that train
 };
 
 // ---- the models of ranks in other processes: see ModelSender and ModelFetcher ----
@@ -686,7 +687,7 @@ typename Inspector::result_type inspect(Inspector& f, InstallView& m) {
   return f(caf::meta::type_name("grapevine::InstallView"), m.view, m.kind, m.members, m.before,
            h.steps, h.by_samples, h.first_step, m.first_batch, m.operations, m.last_cut,
            m.elapsed_ns, m.donor, m.behind, m.joining, m.heads, m.nodes_before, m.settings,
-           reals.bits, caf::meta::load_callback([&reals] { return reals.restore(); }));
+           m.servers, reals.bits, caf::meta::load_callback([&reals] { return reals.restore(); }));
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, CheckSettings& m) {

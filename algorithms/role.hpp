@@ -121,6 +121,10 @@ class Role {
   // of its last step (Optimizer::step_late); gradients that are in the model count. model.step is
   // then the number of its gradients.
   virtual void flush(Env&) {}
+  // The weight of that model in the mean, in units of w. Of clients of parameter servers, whose
+  // model is that of the servers, x is then what is to be added to it, with the weight 0; of a
+  // server it is its slice, with its part of the weight of one model.
+  virtual double mean_weight() const { return 1; }
   // [k], k the same on all ranks: see Optimizer::state_vector(). Undefined: it has none.
   virtual at::Tensor optimizer_state() const { return {}; }
   // On the new role, in the place of load_kept(): it begins at model.step, which is the same on all

@@ -210,7 +210,7 @@ Placement placement_of(const RunConfig& config, const std::vector<std::string>& 
   Placement placement;
   placement.host_of = hosts;
   placement.own_process = config.cluster->process;
-  for (Rank rank = 0; rank < config.ranks; ++rank)
+  for (Rank rank = 0; rank < config.world_size(); ++rank)
     placement.process_of.push_back(config.process_of(rank));
   return placement;
 }

@@ -61,10 +61,12 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
   self_ = self;
   config_ = std::move(config);
   planned_steps_ = config_.parts->horizon.steps;
-  membership_.alive.assign(static_cast<std::size_t>(config_.ranks), true);
-  for (Rank rank = 0; rank < first_server(); ++rank) view_.ranks.members.push_back(rank);
-  view_.ranks.servers = RunMembers(config_.ranks, config_.ranks - first_server()).server_ranks();
   const Plan& plan = config_.parts->plan;
+  const std::int32_t present = config_.workers + plan.servers;
+  membership_.alive.assign(static_cast<std::size_t>(config_.ranks), false);
+  std::fill_n(membership_.alive.begin(), present, true);
+  for (Rank rank = 0; rank < first_server(); ++rank) view_.ranks.members.push_back(rank);
+  view_.ranks.servers = RunMembers(present, plan.servers).server_ranks();
   if (plan.hierarchy > 1 && changes_members(plan))
     view_.ranks.heads = first_of_each_node(view_.ranks.members, plan.hierarchy);
   rng_.seed(mix_seed(config_.seed, static_cast<std::uint64_t>(config_.rank)));
@@ -72,13 +74,17 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
   step_times_ = StepTimes(static_cast<std::uint64_t>(config_.rank));
   const auto scope = enter_device();
   if (!device().is_cpu()) stream_ = current_stream(device());
+  dimension_ = config_.parameters.numel();
   model_.x = placed(std::exchange(config_.parameters, {}));
   buffers_ = placed(std::exchange(config_.buffers, {}));
   trace_zero_ns_ = config_.run_start_ns;
   if (config_.tracer)
     trace_ = TraceRecorder(config_.rank, config_.trace_sampled, config_.trace_run);
   stalls_ = MessageStalls(config_.rank, config_.stalls);
-  role_ = make_role(config_.parts, config_.rank, config_.ranks, model_);
+  if (config_.rank < present)
+    role_ = make_role(config_.parts, config_.rank, present, model_);
+  else
+    model_.x = {};
   config_.worker.activity = std::make_shared<SharedWorkerActivity>(WorkerActivity::idle);
   if (is_server()) return;
   worker_ =
@@ -351,12 +357,7 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   trace_.view(trace_now(), model_.step, peer);
   // The counts between the two ranks cannot balance any more: the lost rank does not report its
   // own.
-  view_.traffic.reset();
-  const std::int64_t sent = std::exchange(sent_to_[peer], 0);
-  ledger_.sent -= sent;
-  ledger_.sent_before += sent;
-  // A message that is still held back would reach the rank's next life.
-  ledger_.received -= std::exchange(received_from_[peer], 0) + stalls_.forget(peer);
+  forget_messages(peer);
   if (cut_) close_channel(peer, cut_->id);
   // The supervisor finds out whether the other process has ended or only the link to it.
   if (!lost.reason.empty())
@@ -373,6 +374,15 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
     role_->on_peer_down(*this, peer);
   if (changes) answer_traffic();
   leave_if_stranded();
+}
+
+void PeerState::forget_messages(Rank peer) {
+  view_.traffic.reset();
+  const std::int64_t sent = std::exchange(sent_to_[peer], 0);
+  ledger_.sent -= sent;
+  ledger_.sent_before += sent;
+  // A message that is still held back would reach the rank's next life.
+  ledger_.received -= std::exchange(received_from_[peer], 0) + stalls_.forget(peer);
 }
 
 namespace {
@@ -427,7 +437,8 @@ void PeerState::on_exception(const std::exception_ptr& problem) {
 World PeerState::world() const {
   World world;
   world.ranks = config_.ranks;
-  world.servers = config_.parts->plan.servers;
+  world.servers = static_cast<std::int32_t>(view_.ranks.servers.size());
+  world.spare = config_.ranks - config_.workers - world.servers;
   world.members_before = static_cast<std::int32_t>(view_.ranks.members.size());
   return world;
 }

@@ -17,6 +17,7 @@
 #include "actors/run/stalls.hpp"
 #include "actors/run/step_times.hpp"
 #include "actors/run/validate.hpp"
+#include "algorithms/parts/server_rules.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
@@ -27,7 +28,8 @@ namespace grapevine {
 
 struct PeerConfig {
   Rank rank = 0;
-  std::int32_t ranks = 1;  // servers included
+  std::int32_t workers = 1;  // the ranks that train, from 0
+  std::int32_t ranks = 1;    // servers included, those of wirings to come, too
   std::uint64_t seed = 0;
   std::shared_ptr<const SharedParts> parts;
   std::shared_ptr<Transport> transport;
@@ -189,6 +191,10 @@ class PeerState : public Env {
                    const StateDict& own);
   void merge(const InstallView& view);
   bool begin_wiring(const InstallView& view);
+  void serve_anew(const InstallView& view);
+  void rest();
+  void forget_messages(Rank peer);
+  void leave_servers(const InstallView& view);
   void begin_new_life(const InstallView& view);
   void share_batches(const InstallView& view);
   void send_state(const InstallView& view, const StateDict& shared, const StateDict& joiner);
@@ -197,9 +203,10 @@ class PeerState : public Env {
   void take_state_if_complete();
   Expected<void> take_model(const StateDict& state);
   Expected<void> join_model(const StateDict& state);
-  Rank first_server() const { return config_.ranks - config_.parts->plan.servers; }
+  Rank first_server() const { return config_.workers; }
   bool is_server() const { return config_.rank >= first_server(); }
-  TrainingRanks ranks_of(const InstallView& view) const;
+  Slice slice_of_model(const std::vector<Rank>& servers) const;
+  static TrainingRanks ranks_of(const InstallView& view);
   // Of the model: the CPU where PeerConfig::device is null.
   at::Device device() const;
   // `t` itself where it is on device() or empty, else a copy there, which the rank's stream makes
@@ -216,7 +223,8 @@ class PeerState : public Env {
   PeerConfig config_;
   std::optional<c10::Stream> stream_;  // of enter_device(); none: the host's memory
   WorkerActor worker_;                 // null: a server
-  std::unique_ptr<Role> role_;
+  std::int64_t dimension_ = 0;         // d, of the whole model
+  std::unique_ptr<Role> role_;         // null: a server that the present wiring has not
 
   Membership membership_;
   PeerView view_;

@@ -47,7 +47,7 @@ const std::shared_ptr<Compute>& first_compute(const RunConfig& config) {
 }
 
 // Spawns the actors of a run and wires them up.
-class CrewBuilder {
+class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
  public:
   // `detach`: workers, evaluations and writers of files get threads of their own.
   CrewBuilder(caf::actor_system& system, RunConfig& config, bool detach)
@@ -97,8 +97,8 @@ class CrewBuilder {
     if (config_.cluster) spawn_model_fetcher(head);
     if (config_.evaluator)
       crew_.evaluator = system_.spawn(
-          evaluator, EvaluatorConfig{config_.ranks, config_.servers(), config_.evaluator, head,
-                                     crew_.fetcher, detach_});
+          evaluator, EvaluatorConfig{config_.world_size(), config_.world_size() - config_.workers(),
+                                     config_.evaluator, head, crew_.fetcher, detach_});
     return head;
   }
 
@@ -129,6 +129,7 @@ class CrewBuilder {
     TraceHeader& header = settings.header;
     header.workers = config_.workers();
     header.servers = config_.servers();
+    header.spare = config_.spare_ranks;
     if (config_.cluster) header.processes = config_.cluster->processes;
     for (Rank rank = 0; rank < config_.ranks; ++rank)
       if (config_.process_of(rank) == header.process) header.ranks.push_back(rank);
@@ -147,13 +148,21 @@ class CrewBuilder {
   }
 
   const BeginRun& crew() const { return crew_; }
+  // Of wirings that have come.
+  const std::vector<PeerActor>& later_servers() const { return later_servers_; }
   std::int64_t trace_zero_ns() const { return run_start_ns_; }
 
  private:
+  // In process 0, on the supervisor's thread.
+  PeerActor spawn_later_server(Rank rank, const SupervisorActor& head) {
+    later_servers_.push_back(spawn_peer(rank, across_link(head), crew_.evaluator, crew_.tracer));
+    return across_link(later_servers_.back());
+  }
+
   // The same in all processes of the run, and in no other run.
   std::string shard_nonce() const { return std::to_string(config_.trace.header.run); }
 
-  SupervisorConfig supervisor_config(std::shared_ptr<RunObserver> observer) const {
+  SupervisorConfig supervisor_config(std::shared_ptr<RunObserver> observer) {
     SupervisorConfig supervision;
     supervision.ranks = config_.ranks;
     supervision.servers = config_.servers();
@@ -169,6 +178,10 @@ class CrewBuilder {
     supervision.horizon = config_.parts->horizon;
     if (changes_members(plan)) supervision.change = config_.change;
     supervision.changes_wiring = changes_wiring(plan);
+    supervision.most_servers = config_.world_size() - config_.workers();
+    supervision.spawn_server = [self = shared_from_this()](Rank rank, const SupervisorActor& head) {
+      return self->spawn_later_server(rank, head);
+    };
     supervision.schedule = config_.schedule;
     supervision.min_workers =
         config_.min_workers > 0 ? config_.min_workers : config_.workers() / 2 + 1;
@@ -229,7 +242,8 @@ class CrewBuilder {
                          const EvaluatorActor& evaluator, const TracerActor& tracer) {
     PeerConfig peer;
     peer.rank = rank;
-    peer.ranks = config_.ranks;
+    peer.workers = config_.workers();
+    peer.ranks = config_.world_size();
     peer.seed = config_.seed;
     peer.parts = config_.parts;
     peer.transport = config_.transport;
@@ -240,8 +254,8 @@ class CrewBuilder {
     }
     if (!config_.peer_devices.empty()) {
       GRAPEVINE_CHECK(!config_.cluster, "models on devices take one process");
-      GRAPEVINE_CHECK(config_.peer_devices.size() == static_cast<std::size_t>(config_.ranks),
-                      config_.peer_devices.size(), " devices for ", config_.ranks, " ranks");
+      GRAPEVINE_CHECK(config_.peer_devices.size() == static_cast<std::size_t>(config_.world_size()),
+                      config_.peer_devices.size(), " devices for ", config_.world_size(), " ranks");
       peer.device = config_.peer_devices[static_cast<std::size_t>(rank)];
     }
     peer.stalls = config_.delay.stalls();
@@ -249,7 +263,7 @@ class CrewBuilder {
     const auto& first = first_compute(config_);
     peer.parameters = first->initial_parameters();
     peer.buffers = first->initial_buffers();
-    if (config_.resume && !config_.resume->is_lost(rank))
+    if (config_.resume && rank < config_.ranks && !config_.resume->is_lost(rank))
       peer.restored = config_.resume->ranks[static_cast<std::size_t>(rank)];
     if (config_.resume) peer.absent = config_.resume->lost;
     peer.supervisor = supervisor;
@@ -277,6 +291,7 @@ class CrewBuilder {
   const std::shared_ptr<TraceBudget> trace_budget_ =
       detach_ ? std::make_shared<TraceBudget>() : nullptr;
   BeginRun crew_;
+  std::vector<PeerActor> later_servers_;
   ShardWriterActor shards_;  // null in process 0, and
   ModelSenderActor models_;
 };
@@ -332,9 +347,9 @@ void Runtime::Impl::start(std::shared_ptr<RunObserver> observer,
                           std::shared_ptr<RunReport> report) {
   system = std::make_unique<caf::actor_system>(system_config);
   observer = observed(std::move(observer), std::move(report));
-  supervisor = CrewBuilder(*system, config, true).build(observer);
+  supervisor = std::make_shared<CrewBuilder>(*system, config, true)->build(observer);
   attach_control();
-  for (Rank rank = 0; rank < config.ranks; ++rank) attached.push_back(rank);
+  for (Rank rank = 0; rank < config.world_size(); ++rank) attached.push_back(rank);
 }
 
 void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
@@ -342,7 +357,8 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
   configure_for_cluster(system_config, config.patience);
   system = std::make_unique<caf::actor_system>(system_config);
   observer = observed(std::move(observer), std::move(report));
-  CrewBuilder builder(*system, config, true);
+  const auto shared = std::make_shared<CrewBuilder>(*system, config, true);
+  CrewBuilder& builder = *shared;
   const ClusterConfig& cluster = *config.cluster;
   const bool is_head = cluster.process == 0;
   if (is_head) {
@@ -378,6 +394,8 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
     keep(builder.spawn_shard_writer(admission.supervisor));
     keep(builder.spawn_model_sender());
   }
+  for (Rank rank = config.ranks; is_head && rank < config.world_size(); ++rank)
+    attached.push_back(rank);  // once servers come
   Ready ready;
   ready.process = cluster.process;
   ready.nonce = joined->nonce;
@@ -608,13 +626,15 @@ bool jump(Scheduler& scheduler, VirtualWorld& world, std::int64_t start_ns) {
 }
 
 // Of a run that has not ended: its timers would go on without end.
-void kill_all(const SupervisorActor& head, const BeginRun& crew,
+void kill_all(const SupervisorActor& head, const CrewBuilder& builder,
               const std::vector<PeerActor>& peers) {
+  const BeginRun& crew = builder.crew();
   const auto kill = [](const auto& actor) {
     if (actor) caf::anon_send_exit(actor, caf::exit_reason::kill);
   };
   kill(head);
   for (const PeerActor& peer : peers) kill(peer);
+  for (const PeerActor& server : builder.later_servers()) kill(server);
   kill(crew.evaluator);
   kill(crew.writer);
   kill(crew.tracer);
@@ -660,7 +680,8 @@ RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
   auto& scheduler = dynamic_cast<Scheduler&>(system.scheduler());
   if (!config.world) config.world = std::make_shared<VirtualWorld>();
   VirtualWorld& world = *config.world;
-  CrewBuilder builder(system, config, false);
+  const auto shared = std::make_shared<CrewBuilder>(system, config, false);
+  CrewBuilder& builder = *shared;
   const std::int64_t start_ns = builder.trace_zero_ns();
   if (world.network)
     world.network->set_clock([&scheduler, start_ns] { return time_since(scheduler, start_ns); });
@@ -682,10 +703,10 @@ RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
   if (world.network) {
     world.network->close();
   } else {
-    for (Rank rank = 0; rank < config.ranks; ++rank) config.transport->detach(rank);
+    for (Rank rank = 0; rank < config.world_size(); ++rank) config.transport->detach(rank);
   }
   // What is on its way in a slow control plane, as the end of a peer is, will not arrive.
-  if (stuck || world.control_delay > Duration::zero()) kill_all(head, builder.crew(), *peers);
+  if (stuck || world.control_delay > Duration::zero()) kill_all(head, builder, *peers);
   // Those whose time has not come, and those that wait for a place, would wait for ever.
   for (const caf::actor& fault : faults) caf::anon_send_exit(fault, caf::exit_reason::kill);
   scheduler.run();

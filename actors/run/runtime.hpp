@@ -66,14 +66,16 @@ struct Return {
 
 struct RunConfig {
   std::int32_t ranks = 1;  // those that train, then the servers of the plan, if any
+  // That the transport has beyond these: for servers of wirings that come while the run trains.
+  std::int32_t spare_ranks = 0;
   std::uint64_t seed = 1;
   std::shared_ptr<const SharedParts> parts;
   std::shared_ptr<Transport> transport;
   std::optional<ClusterConfig> cluster;  // nothing: all ranks are in this process
   // By rank that trains; null for those of other processes.
   std::vector<std::shared_ptr<Compute>> computes;
-  // By rank, servers included: the devices that keep the models (PeerConfig::device). Empty: all
-  // models are in the host's memory. REQUIRES: one process.
+  // By rank, servers and spare ranks included: the devices that keep the models
+  // (PeerConfig::device). Empty: all models are in the host's memory. REQUIRES: one process.
   std::vector<std::shared_ptr<DeviceRuntime>> peer_devices;
   std::shared_ptr<Compute> evaluator;   // null: no validation beside training
   DelayModel delay;                     // stragglers
@@ -111,6 +113,8 @@ struct RunConfig {
 
   std::int32_t servers() const { return parts->plan.servers; }
   std::int32_t workers() const { return ranks - servers(); }
+  // Of the transport.
+  std::int32_t world_size() const { return ranks + spare_ranks; }
   // Servers are in process 0.
   std::int32_t process_of(Rank rank) const;
   // Epochs of the checkpoint's fastest rank: they are not validated again.

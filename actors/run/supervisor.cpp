@@ -311,8 +311,14 @@ RunResult SupervisorState::conclude() const {
 }
 
 World SupervisorState::world() const {
-  return {members_.processes(), members_.ranks(), members_.servers(), config_.parameters,
-          config_.buffers};
+  World world;
+  world.processes = members_.processes();
+  world.ranks = std::max(members_.ranks(), static_cast<std::int32_t>(crew_.peers().size()));
+  world.servers = members_.servers();
+  world.spare = world.ranks - members_.ranks();
+  world.parameters = config_.parameters;
+  world.buffers = config_.buffers;
+  return world;
 }
 
 template <class Message>

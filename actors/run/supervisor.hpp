@@ -52,8 +52,12 @@ struct SupervisorConfig {
   std::int64_t parameters = -1, buffers = -1;  // of the model; -1: not checked
   bool tolerates_worker_loss = false;          // a run continues without lost workers,
   std::int32_t min_workers = 1;                // as long as so many of them remain
-  bool changes_members = false;      // by views, see ViewChange; else roles continue alone
-  bool changes_wiring = false;       // `change` takes other wirings, besides other numbers
+  bool changes_members = false;  // by views, see ViewChange; else roles continue alone
+  bool changes_wiring = false;   // `change` takes other wirings, besides other numbers
+  // Of a wiring to come: the most, and the actor of one of that rank, which is attached to the
+  // transport and joins the view to come; null: none comes.
+  std::int32_t most_servers = 0;
+  std::function<PeerActor(Rank, const SupervisorActor&)> spawn_server;
   ViewChange::Models models;         // of the wiring
   Horizon horizon;                   // of the members
   TrainingRanks continuing;          // that continue from a checkpoint; the other ranks join them
@@ -198,6 +202,7 @@ class SupervisorState {
   void install_view();
   void report_change(const LiveSettings& changed);
   bool is_changing() const { return view_.in_progress() || wiring_.in_progress(); }
+  std::vector<Rank> provide_servers();
   void begin_asking(const LiveSettings& changed);
   void begin_numbers(const LiveSettings& changed);
   void follow_schedule();
@@ -206,6 +211,7 @@ class SupervisorState {
   void answer_wiring(ControlReply reply);
   void refuse_wiring(const std::string& why);
   void install_wiring(InstallView& view);
+  void take_servers(std::int32_t servers);
   RunResult conclude() const;
   ControlReply on_stop_wanted();
   ControlReply on_checkpoint_wanted();

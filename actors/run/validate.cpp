@@ -69,10 +69,11 @@ Expected<void> check_tensor(Rank rank, const std::string& what, const FrozenTens
   return {};
 }
 
-// Elements of the parameters that a rank has; -1: not known.
+// Elements of the parameters that a rank has; -1: not known, as of a server of the wiring before.
 std::int64_t parameters_of(Rank rank, const World& world) {
   if (rank < world.workers() || world.parameters < 0) return world.parameters;
-  return slice_of(world.parameters, world.servers, rank - world.workers()).size;
+  const std::int32_t server = rank - world.workers();
+  return server < world.servers ? slice_of(world.parameters, world.servers, server).size : -1;
 }
 
 Expected<void> check_model(Rank rank, const FrozenTensor& z, const FrozenTensor& buffers,
@@ -174,13 +175,16 @@ Expected<void> check(const RankReport& report, const World& world, bool with_mod
   return check_offer(report.offer, world, true);
 }
 
+// Where there are servers, or may have been a moment ago, a worker sends its buffers alone.
+static bool is_beside_servers(Rank rank, std::int64_t parameters, const World& world) {
+  return rank < world.workers() && world.servers + world.spare > 0 && parameters == 0;
+}
+
 Expected<void> check(const EpochModel& model, const World& world) {
   if (auto checked = check_rank("a model", model.rank, world.ranks); !checked) return checked;
   if (model.epoch < 0)
     return stray("a model of rank " + std::to_string(model.rank) + " of a negative epoch");
-  // Beside servers a worker sends its buffers alone.
-  const bool buffers_alone = world.servers > 0 && model.rank < world.workers();
-  if (buffers_alone)
+  if (is_beside_servers(model.rank, model.z.numel(), world))
     return check_tensor(model.rank, "buffers", model.buffers,
                         model.buffers.defined() ? world.buffers : -1);
   return check_model(model.rank, model.z, model.buffers, world);
@@ -190,7 +194,7 @@ Expected<void> check(const ModelOffer& offer, const World& world) {
   if (auto checked = check_rank("a model", offer.rank, world.ranks); !checked) return checked;
   if (offer.epoch < 0 || !offer.sender)
     return stray(fmt::format("a model of rank {} that it cannot send", offer.rank));
-  return check_offer(offer, world, world.servers == 0 || offer.rank >= world.workers());
+  return check_offer(offer, world, !is_beside_servers(offer.rank, offer.parameters, world));
 }
 
 Expected<void> check(const ProcessClosed& closed, const World& world) {
@@ -260,7 +264,7 @@ Expected<void> check(const CheckSettings& asked, const World&) {
 }
 
 Expected<void> check(const SettingsChecked& checked, const World& world) {
-  if (auto rank = check_rank("an answer about settings", checked.rank, world.workers()); !rank)
+  if (auto rank = check_rank("an answer about settings", checked.rank, world.ranks); !rank)
     return rank;
   return check_text("an answer about settings", checked.why);
 }
@@ -277,11 +281,20 @@ static bool are_some_of(const std::vector<Rank>& ranks, const std::vector<Rank>&
          std::includes(members.begin(), members.end(), ranks.begin(), ranks.end());
 }
 
+// The first ranks behind those that train.
+static Expected<void> check_servers(const std::vector<Rank>& servers, const World& world) {
+  for (std::size_t i = 0; i < servers.size(); ++i)
+    if (servers[i] != world.workers() + static_cast<Rank>(i) || !world.has_rank(servers[i]))
+      return stray("a view with servers of other ranks");
+  return {};
+}
+
 Expected<void> check(const InstallView& view, const World& world) {
   if (auto checked = check_members("a view", view.members, world.workers()); !checked)
     return checked;
   for (const auto* ranks : {&view.behind, &view.joining, &view.heads})
     if (!are_some_of(*ranks, view.members)) return stray("a view with ranks that are no members");
+  if (auto checked = check_servers(view.servers, world); !checked) return checked;
   const std::vector<Rank>& donors = view.heads.empty() ? view.members : view.heads;
   const auto has = [&view](const std::vector<Rank>& ranks) {
     return std::binary_search(ranks.begin(), ranks.end(), view.donor);

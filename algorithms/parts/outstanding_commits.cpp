@@ -24,6 +24,13 @@ std::optional<OutstandingCommits::Outcome> OutstandingCommits::on_receipt(std::i
   return outcome;
 }
 
+std::vector<Step> OutstandingCommits::take_all() {
+  std::vector<Step> steps;
+  for (const auto& [exchange, commit] : std::exchange(open_, {}))
+    steps.insert(steps.end(), commit.steps.begin(), commit.steps.end());
+  return steps;
+}
+
 void OutstandingCommits::fields(Archive& a, std::int32_t servers) {
   a.keyed("exchanges", "", open_, [servers](Archive& inner, Pending& commit) {
     inner.list("steps", commit.steps);

@@ -25,6 +25,8 @@ class OutstandingCommits {
   // an outstanding commit is a broken invariant.
   std::optional<Outcome> on_receipt(std::int64_t exchange, bool accepted);
   bool empty() const { return open_.empty(); }
+  // The steps of those that no answer comes for, ascending; none is outstanding any more.
+  std::vector<Step> take_all();
 
   void fields(Archive& a, std::int32_t servers);
   StateDict save() const { return save_state(*this, 0); }

@@ -23,6 +23,13 @@ FrozenTensor part_of(const FrozenTensor& vector, const Slice& slice) {
   return FrozenTensor::copy_of(vector.read().narrow(0, slice.begin, slice.size));
 }
 
+FrozenTensor among_zeros(const FrozenTensor& part, const Slice& slice, std::int64_t dimension) {
+  if (slice.size == dimension) return part;
+  at::Tensor whole = at::zeros({dimension}, part.read().options());
+  whole.narrow(0, slice.begin, slice.size).copy_(part.read());
+  return FrozenTensor::freeze(std::move(whole));
+}
+
 namespace kernels {
 namespace {
 

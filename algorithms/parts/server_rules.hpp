@@ -21,6 +21,9 @@ struct Slice {
 Slice slice_of(std::int64_t dimension, std::int32_t servers, std::int32_t index);
 // That of a vector; the vector itself, without a copy, where the slice is all of it.
 FrozenTensor part_of(const FrozenTensor& vector, const Slice& slice);
+// The other way: [dimension], `part` in its place and zeros elsewhere; `part` itself, without a
+// copy, where it is all. REQUIRES: the slice's size.
+FrozenTensor among_zeros(const FrozenTensor& part, const Slice& slice, std::int64_t dimension);
 
 namespace kernels {
 

@@ -10,18 +10,21 @@
 
 namespace grapevine {
 
-CommonModel::CommonModel(std::int32_t ranks, Rank rank, ModelState& model, at::Tensor optimizer)
+CommonModel::CommonModel(std::int32_t ranks, std::int32_t training, Rank rank, ModelState& model,
+                         Given given)
     : rank_(rank),
-      ranks_(ranks),
+      training_(training),
       model_(model),
-      optimizer_(optimizer.defined() ? std::move(optimizer)
-                                     : at::empty({0}, model.x.read().options())),
+      mean_weight_(given.mean_weight),
+      optimizer_(given.optimizer.defined() ? std::move(given.optimizer)
+                                           : at::empty({0}, model.x.read().options())),
       reduction_(make_exact_reduction(all_ranks(ranks), rank)) {}
 
 void CommonModel::on_start(Env& env) {
   if (done_) return env.finished();
   const at::Tensor& x = model_.x.read();
-  at::Tensor all = at::cat({x, at::full({1}, model_.w, x.options()), optimizer_.to(x.device())});
+  const at::Tensor weight = at::full({1}, mean_weight_ * model_.w, x.options());
+  at::Tensor all = at::cat({x, weight, optimizer_.to(x.device())});
   send_all(env, stamp_of(rank_, model_.step, model_.step),
            reduction_->start(0, model_.epoch, std::move(all), env.rng()));
   finish_if_done(env);
@@ -31,7 +34,9 @@ void CommonModel::on_gradient(Env&, Gradient) {
   GRAPEVINE_CHECK(false, "a gradient between two wirings");
 }
 
+// Where all that train have the mean already, a server may begin once more.
 void CommonModel::on_message(Env& env, Envelope envelope) {
+  if (done_) return;
   send_all(env, stamp_of(rank_, model_.step, model_.step),
            reduction_->on_message(envelope.from, std::move(envelope.payload)));
   finish_if_done(env);
@@ -40,17 +45,18 @@ void CommonModel::on_message(Env& env, Envelope envelope) {
 void CommonModel::finish_if_done(Env& env) {
   if (!reduction_->done()) return;
   take_mean();
-  env.finished();
+  if (takes_mean()) env.finished();
 }
 
 // x <- s_x / s_w;  w <- 1;  o <- s_o / P.
 void CommonModel::take_mean() {
   const at::Tensor sum = reduction_->take_sum();
+  if (!takes_mean()) return;
   const std::int64_t d = model_.x.numel();
   at::Tensor x = sum.narrow(0, 0, d) / sum[d].item<double>();
   model_.x = FrozenTensor::freeze(std::move(x));
   model_.w = 1;
-  optimizer_ = sum.narrow(0, d + 1, sum.numel() - d - 1) / static_cast<double>(ranks_);
+  optimizer_ = sum.narrow(0, d + 1, sum.numel() - d - 1) / static_cast<double>(training_);
   done_ = true;
 }
 
@@ -80,6 +86,8 @@ void CommonModel::shared_fields(Archive& a) {
   a.flag("done", done_);
   a.values("optimizer", optimizer_);
 }
+
+void CommonModel::own_fields(Archive& a) { a.number("mean_weight", mean_weight_); }
 
 // No checkpoint is taken between two wirings.
 void CommonModel::fields(Archive& a) { shared_fields(a); }

@@ -1,10 +1,11 @@
 // CommonModel: between two wirings all ranks take the mean of their models.
 //
-// Symbols: x the model of a rank, w its push-sum weight, 1 in other wirings; o the state of its
-//   optimizer; P the number of ranks.
+// Symbols: x the model of a rank, w its push-sum weight, 1 in other wirings; a Role::mean_weight(),
+//   1 without parameter servers; o the state of its optimizer; P the number of ranks that train.
 //
-//   s = sum of (x, w, o) of all ranks, exact all-reduce;  x <- s_x / s_w;  w <- 1;  o <- s_o / P
+//   s = sum of (x, a w, o) of all ranks, exact all-reduce;  x <- s_x / s_w;  w <- 1;  o <- s_o / P
 //
+// Servers give their slices, each in a vector of zeros; they keep them, and o is 0.
 // Every role has put into x what it kept for later exchanges (Role::flush), and nothing is on its
 // way: the weighted mean is that of all gradients. Ranks then agree bit for bit, so that any wiring
 // may follow.
@@ -23,8 +24,15 @@ namespace grapevine {
 // Takes no steps: Env::finished() says that the model is the mean.
 class CommonModel final : public Role {
  public:
-  // Among `ranks`. `optimizer`: of the role before, or undefined. `model` outlives this.
-  CommonModel(std::int32_t ranks, Rank rank, ModelState& model, at::Tensor optimizer);
+  // Of a rank, of the role before it.
+  struct Given {
+    double mean_weight = 1;  // Role::mean_weight()
+    at::Tensor optimizer;    // Role::optimizer_state(), or undefined
+  };
+
+  // Among `ranks`, of which the first `training` train and take the mean. model.x is all of [d].
+  // `model` outlives this.
+  CommonModel(std::int32_t ranks, std::int32_t training, Rank rank, ModelState& model, Given given);
 
   void on_start(Env& env) override;
   void on_gradient(Env& env, Gradient gradient) override;
@@ -37,16 +45,21 @@ class CommonModel final : public Role {
   void take_back(Env& env, std::int64_t operations) override;
   void count_as_done(Env& env) override;
   void shared_fields(Archive& a) override;
+  void own_fields(Archive& a) override;
 
+  double mean_weight() const override { return mean_weight_; }
   at::Tensor optimizer_state() const override { return optimizer_; }
 
  private:
   void finish_if_done(Env& env);
   void take_mean();
 
+  bool takes_mean() const { return rank_ < training_; }
+
   const Rank rank_;
-  const std::int32_t ranks_;
+  const std::int32_t training_;
   ModelState& model_;
+  double mean_weight_;
   at::Tensor optimizer_;  // [k]
   const std::unique_ptr<Reduction> reduction_;
   bool done_ = false;

@@ -67,15 +67,19 @@ std::unique_ptr<Role> make_role_beside_servers(const std::shared_ptr<const Share
 
 std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
                                      std::int32_t ranks, ModelState& model) {
-  OptimizerConfig config = parts->optimizer;
-  if (parts->plan.compression.momentum_correction || parts->plan.local.quasi_global > 0) {
+  return parts->plan.role->make(
+      {parts, rank, ranks - parts->plan.servers, model, make_run_optimizer(*parts)});
+}
+
+std::unique_ptr<Optimizer> make_run_optimizer(const SharedParts& parts) {
+  OptimizerConfig config = parts.optimizer;
+  if (parts.plan.compression.momentum_correction || parts.plan.local.quasi_global > 0) {
     config.momentum = 0;  // it works before the compression, or on the mixed model
     config.nesterov = false;
   }
   auto optimizer = make_optimizer(config);
   GRAPEVINE_CHECK(optimizer.ok(), "make_parts checked the optimizer");
-  return parts->plan.role->make(
-      {parts, rank, ranks - parts->plan.servers, model, std::move(*optimizer)});
+  return std::move(*optimizer);
 }
 
 }  // namespace grapevine

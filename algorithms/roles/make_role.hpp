@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "algorithms/parts/optimizer.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
@@ -21,5 +22,7 @@ std::unique_ptr<Role> make_role_beside_servers(const std::shared_ptr<const Share
 // The same as make_role(), ignoring plan.hierarchy: the role among `ranks` equals, without servers.
 std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
                                      std::int32_t ranks, ModelState& model);
+// That of a rank that trains.
+std::unique_ptr<Optimizer> make_run_optimizer(const SharedParts& parts);
 
 }  // namespace grapevine

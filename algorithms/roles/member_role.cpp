@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "algorithms/roles/common_model.hpp"
 #include "algorithms/roles/levels/hierarchy.hpp"
 #include "algorithms/roles/levels/nested_role.hpp"
 #include "algorithms/roles/make_role.hpp"
@@ -47,6 +46,7 @@ class MemberRole final : public Role, private NestedRole::Around {
   void own_fields(Archive& a) override { nested_.role().own_fields(a); }
   void joiner_fields(Archive& a) override { nested_.role().joiner_fields(a); }
   void flush(Env& env) override { nested_.flush(env); }
+  double mean_weight() const override { return nested_.role().mean_weight(); }
   at::Tensor optimizer_state() const override { return nested_.role().optimizer_state(); }
   void take_over(const at::Tensor& optimizer) override { nested_.role().take_over(optimizer); }
 
@@ -72,12 +72,15 @@ std::unique_ptr<Role> make_member_role(const std::shared_ptr<const SharedParts>&
   return std::make_unique<MemberRole>(std::move(members), position, std::move(role));
 }
 
-std::unique_ptr<Role> make_common_model(std::vector<Rank> members, Rank rank, ModelState& model,
-                                        at::Tensor optimizer) {
-  const std::int32_t position = position_of(rank, members);
-  auto role = std::make_unique<CommonModel>(static_cast<std::int32_t>(members.size()), position,
-                                            model, std::move(optimizer));
-  return std::make_unique<MemberRole>(std::move(members), position, std::move(role));
+std::unique_ptr<Role> make_common_model(const TrainingRanks& ranks, Rank rank, ModelState& model,
+                                        CommonModel::Given given) {
+  std::vector<Rank> all = ranks.members;
+  all.insert(all.end(), ranks.servers.begin(), ranks.servers.end());
+  const std::int32_t position = position_of(rank, all);
+  auto role = std::make_unique<CommonModel>(static_cast<std::int32_t>(all.size()),
+                                            static_cast<std::int32_t>(ranks.members.size()),
+                                            position, model, std::move(given));
+  return std::make_unique<MemberRole>(std::move(all), position, std::move(role));
 }
 
 }  // namespace grapevine

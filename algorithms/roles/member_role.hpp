@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "algorithms/role.hpp"
+#include "algorithms/roles/common_model.hpp"
 #include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 
@@ -15,8 +16,9 @@ namespace grapevine {
 std::unique_ptr<Role> make_member_role(const std::shared_ptr<const SharedParts>& parts,
                                        TrainingRanks ranks, Rank rank, ModelState& model);
 
-// CommonModel among them; `optimizer`: Role::optimizer_state() of the role before.
-std::unique_ptr<Role> make_common_model(std::vector<Rank> members, Rank rank, ModelState& model,
-                                        at::Tensor optimizer);
+// CommonModel among them and the servers of the wiring before, in whose models a slice is among
+// zeros.
+std::unique_ptr<Role> make_common_model(const TrainingRanks& ranks, Rank rank, ModelState& model,
+                                        CommonModel::Given given);
 
 }  // namespace grapevine

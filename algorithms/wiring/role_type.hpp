@@ -88,10 +88,12 @@ struct RoleType {
 inline bool changes_members(const Plan& plan) {
   return (plan.servers == 0 || plan.hierarchy == 1) && plan.role->changes_members(plan);
 }
-// Whether, besides, the wiring may change while it runs, and the number of ranks where it resumes.
+// Whether, besides, the wiring may change while it runs,
 inline bool changes_wiring(const Plan& plan) {
-  return plan.servers == 0 && plan.hierarchy == 1 && changes_members(plan);
+  return plan.hierarchy == 1 && changes_members(plan);
 }
+// and the number of ranks where it resumes: servers follow those that train.
+inline bool changes_ranks(const Plan& plan) { return plan.servers == 0 && changes_wiring(plan); }
 
 // Levels: groups of `ranks` ranks each that train as `inside` says, and exchange with each other as
 // `outside` says; `ranks` 0: not known yet. REQUIRES: `inside` is synchronous, `outside` plans each

@@ -201,7 +201,7 @@ class Maker {
     job.run.returns = returns_of(made_.faults);
     job.run.trace.skews = skews_of(made_.faults);
     SimConfig config;
-    config.world_size = job.run.ranks;
+    config.world_size = job.run.world_size();
     config.network = *model;
     config.link_faults = link_faults_of(made_.faults);
     config.pauses = pauses_of(made_.faults);

@@ -145,6 +145,11 @@ ordered_json server_block(const TrainJob& job, const RunResult& result) {
   return block;
 }
 
+// At the end: the wiring may have changed.
+bool has_servers(const TrainJob& job, const RunResult& result) {
+  return !result.measures.empty() && result.measures.rbegin()->first >= job.options.workers;
+}
+
 std::string caf_version() {
   return std::to_string(CAF_VERSION / 10000) + "." + std::to_string(CAF_VERSION / 100 % 100) + "." +
          std::to_string(CAF_VERSION % 100);
@@ -193,7 +198,7 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
   summary["lost_ranks"] = result.lost;
   summary["views"] = result.views;
   summary["goodput"] = figure(known ? goodput : nan);
-  if (job.parts->plan.servers > 0 && known) summary["server"] = server_block(job, result);
+  if (has_servers(job, result)) summary["server"] = server_block(job, result);
   summary["step_seconds"] = step_seconds(result.step_seconds);
   summary["interrupted"] = result.interrupted;
   summary["versions"] = {

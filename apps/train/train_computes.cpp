@@ -180,7 +180,7 @@ Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers) {
     return {};
   }
   std::vector<std::shared_ptr<DeviceRuntime>> devices;
-  for (std::int32_t rank = 0; rank < job.run.ranks; ++rank) {
+  for (std::int32_t rank = 0; rank < job.run.world_size(); ++rank) {
     auto runtime = open_device(workers[static_cast<std::size_t>(rank) % workers.size()].front());
     if (!runtime) return runtime.error();
     devices.push_back(*std::move(runtime));

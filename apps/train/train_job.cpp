@@ -9,6 +9,7 @@
 
 #include "actors/run/thread_headroom.hpp"
 #include "actors/run/validate.hpp"
+#include "algorithms/wiring/role_type.hpp"
 #include "apps/evaluate/evaluated_model.hpp"
 #include "apps/train/live/job_parts.hpp"
 #include "apps/train/train_computes.hpp"
@@ -166,6 +167,9 @@ Expected<std::int64_t> steps_per_epoch(const TrainJob& job) {
   return sampler->steps_per_epoch();
 }
 
+// Servers that a change of the wiring may bring, at most.
+constexpr std::int32_t kServerRoom = 8;
+
 // Sets the run's parts, ranks and delays.
 Expected<void> lay_out_run(TrainJob& job, std::int64_t steps_per_epoch) {
   const TrainOptions& o = job.options;
@@ -173,6 +177,8 @@ Expected<void> lay_out_run(TrainJob& job, std::int64_t steps_per_epoch) {
   if (!parts) return parts.error();
   job.run.parts = std::move(*parts);
   job.run.ranks = all_ranks_of(job.run.parts->plan, static_cast<std::int32_t>(o.workers));
+  const Plan& plan = job.run.parts->plan;
+  if (changes_wiring(plan)) job.run.spare_ranks = std::max(0, kServerRoom - plan.servers);
   if (o.min_ranks > job.run.workers())
     return bad_input("--min-ranks " + std::to_string(o.min_ranks) + ": the job has only " +
                      std::to_string(job.run.workers()) + " ranks that train");

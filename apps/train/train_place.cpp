@@ -249,7 +249,7 @@ Expected<void> find_place(TrainJob& job) {
 
 Expected<void> make_transport(TrainJob& job) {
   if (!job.launched) {
-    job.run.transport = make_inproc_transport(job.run.ranks);
+    job.run.transport = make_inproc_transport(job.run.world_size());
     return {};
   }
   ClusterConfig cluster;

@@ -263,7 +263,7 @@ static Expected<void> change_workers(TrainJob& job, AllowedChanges& changes) {
   std::string& before = changes.saved["workers"];
   const std::string now = job.run.identity["workers"];
   if (before == now) return {};
-  if (!changes_wiring(job.run.parts->plan))
+  if (!changes_ranks(job.run.parts->plan))
     return bad_input("--resume " + job.options.resume + ": workers was " + before + ", now it is " +
                      now +
                      ": beside servers, in nodes and in levels their number cannot change: give "

@@ -80,10 +80,27 @@ Expected<void> MergedTrace::add_files(const std::string& folder) {
   return {};
 }
 
+// Of all wirings of the run: those of its start, and those that have records. Where such records
+// may be missing, all that there may have been.
+std::int32_t MergedTrace::count_servers() const {
+  std::int32_t servers = 0;
+  bool whole = false;  // the trace of process 0, which has them
+  for (const TraceFileIndex& file : files_) {
+    const TraceHeader& header = file.header;
+    servers = std::max(servers, header.servers);
+    for (const RecordsFrame& frame : file.records)
+      servers = std::max(servers, frame.head.rank + 1 - header.workers);
+    whole = whole || (header.process == 0 && file.closed);
+  }
+  for (const TraceFileIndex& file : files_)
+    if (!whole) servers = std::max(servers, file.header.servers + file.header.spare);
+  return servers;
+}
+
 Expected<void> MergedTrace::check_one_run() {
   const TraceHeader& first = files_.front().header;
   workers_ = first.workers;
-  servers_ = first.servers;
+  servers_ = count_servers();
   std::set<std::uint64_t> runs, with_head;
   std::map<std::uint64_t, std::int32_t> workers;  // by run: one that is continued may have others
   for (const TraceFileIndex& file : files_) {
@@ -92,7 +109,9 @@ Expected<void> MergedTrace::check_one_run() {
         workers.emplace(header.run, header.workers).first->second == header.workers;
     const bool may_change = servers_ == 0 || header.workers == workers_;
     workers_ = std::max(workers_, header.workers);
-    if (!same_run || !may_change || header.servers != servers_)
+    const bool same_servers =
+        header.servers == first.servers || (header.spare > 0 && first.spare > 0);
+    if (!same_run || !may_change || !same_servers)
       return bad_input(fmt::format("{} and {} are of different jobs: remove one of them",
                                    files_.front().path, file.path));
     runs.insert(file.header.run);

@@ -82,6 +82,7 @@ class MergedTrace {
   };
 
   Expected<void> add_files(const std::string& folder);
+  std::int32_t count_servers() const;
   Expected<void> check_one_run();
   void align_clocks();
   ClockFit clock_of(const TraceFileIndex& file) const;

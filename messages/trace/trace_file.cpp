@@ -97,7 +97,7 @@ class Indexer {
   Expected<void> take_records(const FrameReader& frame) {
     auto head = decode_records_head(frame.body());
     if (!head) return head.error();
-    if (head->rank >= index_.header.workers + index_.header.servers)
+    if (head->rank >= index_.header.most_ranks())
       return Error{Errc::protocol, "records of a rank that the run does not have"};
     index_.records.push_back({frame.body_at(), static_cast<std::uint32_t>(frame.body().size()),
                               frame.type() == FrameType::marked, *head});
@@ -273,7 +273,7 @@ Expected<std::vector<TraceRecord>> read_trace_file(const std::string& path) {
   if (!file) return cannot_read(path, std::strerror(errno));
   std::vector<TraceRecord> all, some;
   std::string body;
-  const std::int32_t ranks = index->header.workers + index->header.servers;
+  const std::int32_t ranks = index->header.most_ranks();
   for (const RecordsFrame& frame : index->records) {
     if (auto read = read_frame(file.get(), frame, body); !read) return read.error();
     if (auto decoded = decode_records(body, some, ranks); !decoded) return decoded.error();

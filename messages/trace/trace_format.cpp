@@ -319,6 +319,7 @@ void append_header(std::string& out, const TraceHeader& h) {
                                {"ranks", h.ranks},
                                {"workers", h.workers},
                                {"servers", h.servers},
+                               {"spare", h.spare},
                                {"host", h.host},
                                {"boot", h.boot},
                                {"pid", h.pid},
@@ -436,6 +437,7 @@ Expected<TraceHeader> decode_header(std::string_view body) {
       whole = whole && take_whole(rank, h.ranks.emplace_back());
     take("workers", h.workers);
     take("servers", h.servers);
+    if (json.contains("spare")) take("spare", h.spare);
     json.at("host").get_to(h.host);
     json.at("boot").get_to(h.boot);
     take("pid", h.pid);
@@ -452,9 +454,11 @@ Expected<TraceHeader> decode_header(std::string_view body) {
   const bool sane =
       whole && h.process >= 0 && h.processes > h.process && h.processes <= kMostTraceRanks &&
       h.workers >= 0 && h.workers <= kMostTraceRanks && h.servers >= 0 &&
-      h.servers <= kMostTraceRanks - h.workers && h.part >= 0 && h.segment >= 0 && h.sampled >= 1 &&
-      std::all_of(h.ranks.begin(), h.ranks.end(),
-                  [&h](Rank rank) { return rank >= 0 && rank < h.workers + h.servers; });
+      h.servers <= kMostTraceRanks - h.workers && h.spare >= 0 &&
+      h.spare <= kMostTraceRanks - h.workers - h.servers && h.part >= 0 && h.segment >= 0 &&
+      h.sampled >= 1 && std::all_of(h.ranks.begin(), h.ranks.end(), [&h](Rank rank) {
+        return rank >= 0 && rank < h.workers + h.servers;
+      });
   if (!sane) return damaged("header");
   return h;
 }

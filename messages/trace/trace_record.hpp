@@ -81,7 +81,8 @@ struct TraceHeader {
   std::int32_t processes = 1;
   std::vector<Rank> ranks;   // of this process
   std::int32_t workers = 0;  // ranks 0.. train,
-  std::int32_t servers = 0;  // those after them serve
+  std::int32_t servers = 0;  // those after them serve at the start,
+  std::int32_t spare = 0;    // and so many more may, once the wiring changes
   std::string host;          // name of the machine
   std::string boot;          // of the machine: equal ones share a monotonic clock; may be empty
   std::int64_t pid = 0;
@@ -92,6 +93,9 @@ struct TraceHeader {
   std::int64_t sampled = 1;            // only every so many-th step is recorded
   std::string version;                 // of the program
   std::map<std::string, std::string> wiring;  // its keys
+
+  // That records may name.
+  std::int32_t most_ranks() const { return workers + servers + spare; }
 };
 
 }  // namespace grapevine

@@ -84,7 +84,7 @@ inline std::vector<Keys> changing_wirings() {
   };
   for (const Preset& preset : presets()) {
     const Keys keys = keys_of(preset.name);
-    if (preset.name != kCustomWiring && changes_wiring(plan_of(keys))) all.push_back(keys);
+    if (preset.name != kCustomWiring && changes_ranks(plan_of(keys))) all.push_back(keys);
   }
   return all;
 }

@@ -14,6 +14,7 @@
 #include <set>
 #include <vector>
 
+#include "algorithms/parts/server_rules.hpp"
 #include "algorithms/roles/gossip/gossip.hpp"
 #include "algorithms/roles/make_role.hpp"
 #include "algorithms/roles/member_role.hpp"
@@ -57,8 +58,14 @@ class RoleWorld {
       heads_ = first_of_each_node(members_, config.plan.hierarchy);
   }
 
-  // Before start(): the parameters of a rank.
+  // Before start(): the parameters of a rank,
   void set_x(Rank rank, const at::Tensor& x) { at(rank).model.x = FrozenTensor::copy_of(x); }
+  // and those of all, servers too.
+  void begin_at(const at::Tensor& x) {
+    for (Rank rank = 0; rank < config_.ranks; ++rank) set_x(rank, x);
+    for (const Rank server : servers())
+      at(server).model.x = part_of(FrozenTensor::copy_of(x), slice(server));
+  }
 
   void start() {
     for (Seat& seat : ranks_) seat.role->on_start(seat);
@@ -167,15 +174,17 @@ class RoleWorld {
   void change_wiring(
       const Plan& plan, const std::function<void()>& between = [] {}) {
     change_roles({});
-    for (const Rank rank : members_) {
+    for (const Rank rank : members_and_servers()) {
       Seat& seat = at(rank);
       const std::size_t seen = seat.log.size();
       seat.role->flush(seat);
       note_folds(seat, seen);
-      seat.role = make_common_model(members_, rank, seat.model, seat.role->optimizer_state());
+      if (rank >= config_.ranks) seat.model.x = among_zeros(seat.model.x, slice(rank), dimension());
+      seat.role = make_common_model({members_, {}, servers()}, rank, seat.model,
+                                    {seat.role->mean_weight(), seat.role->optimizer_state()});
     }
     between();
-    for (const Rank rank : members_) at(rank).role->on_start(at(rank));
+    for (const Rank rank : members_and_servers()) at(rank).role->on_start(at(rank));
     while (deliver_any()) {
     }
     begin_wiring(plan);
@@ -282,22 +291,42 @@ class RoleWorld {
     auto parts =
         make_parts(plan, parts_->horizon.from(step, epoch), parts_->lr, parts_->optimizer, size);
     GRAPEVINE_CHECK(parts.ok(), parts.error().message);
+    for (const Rank server : servers()) at(server).up = false;
     parts_ = *parts;
-    for (const Rank rank : members_) {
+    const ModelState common = at(members_.front()).model;
+    for (const Rank server : servers()) {
+      if (server >= static_cast<Rank>(ranks_.size())) ranks_.emplace_back(*this, server);
+      at(server).up = true;
+      at(server).is_finished = false;
+      at(server).model = common;
+      at(server).model.x = part_of(common.x, slice(server));
+    }
+    for (Seat& seat : ranks_) seat.members.alive.assign(ranks_.size(), true);
+    for (const Rank rank : members_and_servers()) {
       Seat& seat = at(rank);
       seat.model.step = step;
       seat.model.epoch = epoch;
       const at::Tensor optimizer = seat.role->optimizer_state();
-      seat.role = make_member_role(parts_, {members_, {}}, rank, seat.model);
+      seat.role = make_member_role(parts_, {members_, {}, servers()}, rank, seat.model);
       seat.role->take_over(optimizer);
     }
-    for (const Rank rank : members_) at(rank).role->on_start(at(rank));
+    for (const Rank rank : members_and_servers()) at(rank).role->on_start(at(rank));
+  }
+
+  Slice slice(Rank server) const {
+    return slice_of(dimension(), parts_->plan.servers, server - config_.ranks);
   }
 
  public:
   // How often a rank took the model of another when members changed.
   std::int64_t caught_up() const { return caught_up_; }
   const std::vector<Rank>& members() const { return members_; }
+  // And the servers of the present wiring.
+  std::vector<Rank> members_and_servers() const {
+    std::vector<Rank> ranks = members_;
+    for (const Rank server : servers()) ranks.push_back(server);
+    return ranks;
+  }
   // Of the nodes of a hierarchy.
   const std::vector<Rank>& heads() const { return heads_; }
 
@@ -385,6 +414,9 @@ class RoleWorld {
           z -= swap->x.read();
     }
     return z;
+  }
+  double mean_weight(Rank rank) const {
+    return ranks_[static_cast<std::size_t>(rank)].role->mean_weight();
   }
   const ModelState& model(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].model; }
   // Whether a gradient is asked for.
@@ -545,12 +577,8 @@ class RoleWorld {
     for (Rank rank = config_.ranks; rank < everybody(); ++rank) ranks.push_back(rank);
     return ranks;
   }
-  std::vector<Rank> members_and_servers() const {
-    std::vector<Rank> ranks = members_;
-    for (const Rank server : servers()) ranks.push_back(server);
-    return ranks;
-  }
-  std::int32_t everybody() const { return all_ranks_of(config_.plan, config_.ranks); }
+  std::int32_t everybody() const { return all_ranks_of(parts_->plan, config_.ranks); }
+  std::int64_t dimension() const { return config_.dimension; }
   at::Tensor zeros() const { return at::zeros({config_.dimension}); }
 
   void fire_timer() {

@@ -29,9 +29,9 @@ LiveSettings with_settings(LiveSettings settings, const LiveSettings& changed);
 LiveSettings with_plain_numbers(LiveSettings settings);
 // Why a wiring that does not change (changes_wiring() of a plan) is refused, to run or to come.
 inline constexpr char kDoesNotChange[] =
-    "a wiring with parameter servers, levels or a hierarchy does not change while it runs";
+    "a wiring with levels or a hierarchy does not change while it runs";
 inline constexpr char kDoesNotCome[] =
-    "a wiring with parameter servers, levels or a hierarchy does not come into a running job";
+    "a wiring with levels or a hierarchy does not come into a running job";
 // Why a number is refused: a change takes a step that all ranks begin anew together
 // (changes_members() of a plan).
 inline constexpr char kKeepsNumbers[] =

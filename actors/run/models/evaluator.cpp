@@ -76,15 +76,26 @@ FrozenTensor mean_buffers(const EvaluatorState& state) {
   return all.empty() ? FrozenTensor() : mean_of(all);
 }
 
+bool is_server(const EvaluatorState& state, Rank rank) {
+  return rank >= state.config.ranks - state.config.servers;
+}
+
+// Whether the slices of an epoch are a model: another wiring may have another number of them.
+bool are_whole(const std::map<Rank, FrozenTensor>& slices, std::int64_t parameters) {
+  std::int64_t elements = 0;
+  for (const auto& [rank, slice] : slices) elements += slice.numel();
+  return elements == parameters;
+}
+
 // Epochs are evaluated that have all slices and, where the model has any, the buffers of a worker.
 void take_part(EvaluatorState& state, const EpochModel& part) {
-  if (part.rank >= state.config.ranks - state.config.servers)
+  if (is_server(state, part.rank))
     state.slices[part.epoch][part.rank] = part.z;
   else if (part.buffers.defined())
     state.buffers[part.rank] = part.buffers;
   if (state.buffers.empty() && state.needs_buffers) return;
   for (auto it = state.slices.begin(); it != state.slices.end();) {
-    if (static_cast<std::int32_t>(it->second.size()) < state.config.servers) {
+    if (!are_whole(it->second, state.world.parameters)) {
       ++it;
       continue;
     }
@@ -138,7 +149,7 @@ void evaluate_complete(Evaluator self) {
 void take(Evaluator self, const EpochModel& model) {
   EvaluatorState& state = self->state;
   if (state.left_out.count(model.epoch) > 0) return;
-  if (state.config.servers > 0)
+  if (is_server(state, model.rank) || model.z.numel() == 0)
     take_part(state, model);
   else
     take_model(state, model);
@@ -202,7 +213,7 @@ EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<Evaluat
   for (Rank rank = 0; rank < state.config.ranks - state.config.servers; ++rank)
     state.members.push_back(rank);
   state.world.ranks = state.config.ranks;
-  state.world.servers = state.config.servers;
+  state.world.spare = state.config.servers;
   state.world.parameters = compute->dimension();
   state.world.buffers = compute->initial_buffers().numel();
   const SupervisorActor& supervisor = state.config.supervisor;

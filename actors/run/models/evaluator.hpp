@@ -14,8 +14,8 @@
 namespace grapevine {
 
 struct EvaluatorConfig {
-  std::int32_t ranks = 1;            // servers included
-  std::int32_t servers = 0;          // the last ranks
+  std::int32_t ranks = 1;            // servers included, those of wirings to come, too
+  std::int32_t servers = 0;          // of them, the last ranks
   std::shared_ptr<Compute> compute;  // goes to the evaluation
   SupervisorActor supervisor;
   ModelFetcherActor fetcher;  // null: a single process
@@ -63,8 +63,8 @@ struct EvaluatorState {
 // which evaluation is behind, kMostWaiting at most: where training is faster than evaluation the
 // oldest one is left out, which its EpochEvaluated reports. A model of another process is fetched
 // as soon as it is offered; an epoch of which one cannot be had any more is left out, too. Where
-// there are servers the model is their slices, once all have arrived, with the mean of the newest
-// buffers that workers have sent: a worker may be lost.
+// there are servers at its end the model is their slices, once all have arrived, with the mean of
+// the newest buffers that workers have sent: a worker may be lost.
 EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<EvaluatorState> self,
                                         EvaluatorConfig config);
 

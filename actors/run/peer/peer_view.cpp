@@ -121,6 +121,8 @@ void PeerState::on_close_view(CloseView close) {
 
 void PeerState::on_install(const InstallView& view) {
   if (view.view != view_.number || !is_holding()) return;
+  if (is_server() && view.kind == ViewKind::new_wiring)
+    return contains(view.servers, config_.rank) ? serve_anew(view) : rest();
   const bool behind = contains(view.behind, config_.rank);
   if (!view_.joins && contains(view.joining, config_.rank)) join_anew();
   view_.install = view;
@@ -165,6 +167,7 @@ void PeerState::seat(const StateDict& shared, const StateDict& own) {
   const bool begins = view.kind == ViewKind::new_wiring;
   if (!(begins ? begin_wiring(view) : load_member(view, joins, shared, own))) return;
   if (view.kind == ViewKind::common_model) merge(view);
+  leave_servers(view);
   view_.ranks = ranks_of(view);
   view_.installed = view_.number;
   view_.stage = ViewStage::stable;
@@ -210,7 +213,7 @@ void PeerState::begin_new_life(const InstallView& view) {
 bool PeerState::load_member(const InstallView& view, bool joins, const StateDict& shared,
                             const StateDict& own) {
   if (view_.merges)
-    role_ = make_common_model(view.members, config_.rank, model_, at::Tensor());
+    role_ = make_common_model(ranks_of(view), config_.rank, model_, {});
   else if (!make_member(view))
     return false;
   const StateDict here = StateDict(shared).for_device(device());
@@ -222,9 +225,8 @@ bool PeerState::load_member(const InstallView& view, bool joins, const StateDict
   return false;
 }
 
-// The servers are those of all views.
-TrainingRanks PeerState::ranks_of(const InstallView& view) const {
-  return {view.members, view.heads, view_.ranks.servers};
+TrainingRanks PeerState::ranks_of(const InstallView& view) {
+  return {view.members, view.heads, view.servers};
 }
 
 bool PeerState::make_member(const InstallView& view) {
@@ -269,6 +271,8 @@ void PeerState::send_state(const InstallView& view, const StateDict& shared,
                            const StateDict& joiner) {
   std::vector<Rank> takers = view.behind;
   takers.insert(takers.end(), view.joining.begin(), view.joining.end());
+  if (view.kind == ViewKind::new_wiring)
+    takers.insert(takers.end(), view.servers.begin(), view.servers.end());
   if (takers.empty()) return;
   const RoleType& role = *config_.parts->plan.role;
   if (role.keeps_mass(config_.parts->plan))

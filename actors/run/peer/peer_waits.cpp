@@ -17,7 +17,7 @@ void PeerState::on_query_waits(QueryWaits query) const {
     if (report.worker == WorkerActivity::computing && config_.worker.compute->reads())
       report.worker = WorkerActivity::reading;
   }
-  report.waits = role_->waits();
+  if (role_) report.waits = role_->waits();
   if (!report.waits.empty() && open_waits_ > 0) report.waiting_ns = (now() - waits_since_).count();
   if (is_holding()) report.view = view_.number;
   report.holds_messages_back = stalls_.holds();

@@ -1,10 +1,20 @@
 // A change of the wiring, as one rank takes part in it: see WiringChange.
+#include <algorithm>
+
 #include "actors/run/peer.hpp"
+#include "actors/run/whole_epochs.hpp"
 #include "algorithms/roles/member_role.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
+namespace {
+
+bool contains_rank(const std::vector<Rank>& ascending, Rank rank) {
+  return std::binary_search(ascending.begin(), ascending.end(), rank);
+}
+
+}  // namespace
 
 Expected<std::shared_ptr<const SharedParts>> PeerState::changed_parts(
     const LiveSettings& settings) const {
@@ -30,25 +40,81 @@ void PeerState::on_check_settings(const CheckSettings& asked) {
               SettingsChecked{asked.number, config_.rank, one_line(why_not_made(asked))});
 }
 
-// All that this rank keeps is in its model from here on.
+Slice PeerState::slice_of_model(const std::vector<Rank>& servers) const {
+  return slice_of(dimension_, static_cast<std::int32_t>(servers.size()),
+                  config_.rank - first_server());
+}
+
+// All that this rank keeps is in its model from here on. Where servers have the model, the epochs
+// behind their clock are of their slices.
 void PeerState::merge(const InstallView& view) {
   if (std::exchange(view_.merges, true)) return;
   handling_from_ = -1;
+  if (!view.servers.empty()) {
+    model_.epoch = view.horizon.first_epoch;
+    send_epoch_models();
+  }
   role_->flush(*this);
-  role_ = make_common_model(view.members, config_.rank, model_, role_->optimizer_state());
+  if (!view.servers.empty()) model_.epoch = view.horizon.first_epoch;
+  if (is_server()) model_.x = among_zeros(model_.x, slice_of_model(view.servers), dimension_);
+  role_ = make_common_model(ranks_of(view), config_.rank, model_,
+                            {role_->mean_weight(), role_->optimizer_state()});
 }
 
 // All members begin at the step of the one that was furthest on.
 bool PeerState::begin_wiring(const InstallView& view) {
-  GRAPEVINE_CHECK(view_.merges, "rank ", config_.rank, ": a new wiring without a common model");
-  const at::Tensor optimizer = role_->optimizer_state();
+  GRAPEVINE_CHECK(view_.merges || is_server(), "rank ", config_.rank,
+                  ": a new wiring without a common model");
+  const at::Tensor optimizer = is_server() ? at::Tensor() : role_->optimizer_state();
   scale_model(1 / model_.w);
   view_.merges = false;
   model_.step = reported_ = view.horizon.first_step;
   model_.epoch = view.horizon.first_epoch;
+  if (is_server())
+    model_.x = part_of(model_.x, slice_of_model(view.servers));
+  else if (!view.servers.empty())
+    send_epoch_models();  // while the model is this rank's
+  epochs_sent_ = std::max(epochs_sent_, is_server() ? whole_epochs(model_.epoch) : 0);
   if (!make_member(view)) return false;
   role_->take_over(optimizer);
+  if (serves_with_buffers() && epochs_sent_ > 0) send_model(epochs_sent_ - 1, {});
   return true;
+}
+
+// A server of a new wiring has nothing of the one before: it begins with the model of a rank that
+// trains.
+void PeerState::serve_anew(const InstallView& view) {
+  view_.joins = true;
+  view_.merges = false;
+  role_.reset();
+  model_ = {};
+  model_.x = placed(FrozenTensor::freeze(at::empty({dimension_})));
+  view_.install = view;
+  view_.awaits_state = true;
+  take_state_if_complete();
+}
+
+// A server that the new wiring has not, until another one has it.
+void PeerState::rest() {
+  report_figures();
+  flush_trace();
+  for (Rank rank = 0; rank < config_.ranks; ++rank) forget_messages(rank);
+  role_.reset();
+  model_ = {};
+  started_ = false;
+  view_.stage = ViewStage::closed;
+  view_.merges = view_.joins = view_.awaits_state = false;
+  view_.early.clear();
+}
+
+// Those of the wiring before take no part from now on.
+void PeerState::leave_servers(const InstallView& view) {
+  for (Rank rank = first_server(); rank < config_.ranks; ++rank) {
+    auto alive = membership_.alive[static_cast<std::size_t>(rank)];
+    if (!alive || rank == config_.rank || contains_rank(view.servers, rank)) continue;
+    alive = false;
+    forget_messages(rank);
+  }
 }
 
 }  // namespace grapevine

@@ -55,6 +55,11 @@ void Crew::replace(std::int32_t process, ProcessAgentActor agent, const std::vec
     take_over(actors_.peers[static_cast<std::size_t>(ranks[i])], std::move(peers[i]));
 }
 
+void Crew::add_server(PeerActor server) {
+  monitor(supervisor_, server);
+  actors_.peers.push_back(std::move(server));
+}
+
 void Crew::close_trace(bool failed) const {
   grapevine::close_trace(supervisor_, actors_.tracer, actors_.peers, failed);
 }

@@ -92,7 +92,11 @@ class Crew {
   void replace(std::int32_t process, ProcessAgentActor agent, const std::vector<Rank>& ranks,
                std::vector<PeerActor> peers);
 
-  const std::vector<PeerActor>& peers() const { return actors_.peers; }  // by rank
+  // Of the rank after the last one.
+  void add_server(PeerActor server);
+
+  // By rank; servers that serve no more are among them.
+  const std::vector<PeerActor>& peers() const { return actors_.peers; }
   // Its end is reported as any other.
   void end_rank(Rank rank) const;
   void end_ranks() const;

@@ -21,6 +21,12 @@ void add_lost(RunResult& result, const Ledger& last, std::int64_t samples) {
   result.ledger.samples += samples;
 }
 
+// Those between it and ranks that report are in no ledger of these.
+Ledger without_messages(Ledger ledger) {
+  ledger.sent = ledger.received = 0;
+  return ledger;
+}
+
 }  // namespace
 
 void add_reports(RunResult& result, const std::map<Rank, RankReport>& reports,
@@ -30,6 +36,9 @@ void add_reports(RunResult& result, const std::map<Rank, RankReport>& reports,
     result.steps[static_cast<std::size_t>(rank)] = step + 1;
   for (const FormerLife& life : progress.former_lives(members))
     add_lost(result, life.ledger, life.samples);
+  // Of servers that a wiring before had: what they applied.
+  for (const auto& [rank, ledger] : progress.ledgers_from(members.ranks()))
+    result.ledger.merge(without_messages(ledger));
   for (const auto& [rank, report] : reports) {
     result.ledger.merge(report.ledger);
     if (!report.measures.entries().empty()) result.measures[rank] = report.measures;

@@ -29,7 +29,8 @@ RunState SupervisorState::on_ask_state() const {
     state.process_of.push_back(crew_.empty() ? 0 : members_.process_of(rank));
   state.lost = members_.lost();
   state.finished = progress_.finished();
-  if (stage_ != Stage::closing && stage_ != Stage::ended) state.peers = crew_.peers();
+  if (stage_ != Stage::closing && stage_ != Stage::ended && !crew_.empty())
+    state.peers.assign(crew_.peers().begin(), crew_.peers().begin() + members_.ranks());
   state.horizon = config_.horizon;
   state.checkpoint = result_.checkpoint;
   state.writes_checkpoint = !checkpoints_.idle();
@@ -132,9 +133,13 @@ std::string SupervisorState::why_not_fit(const LiveSettings& settings) const {
   const auto changed = config_.change(settings);
   if (!changed) return changed.error().message;
   const Plan& plan = (*changed)->plan;
-  if (config_.changes_wiring && !changes_wiring(plan))
-    return std::string(kDoesNotCome) + ": begin another run with --init " +
-           (config_.out.empty() ? "RUN" : config_.out);
+  const std::string advice =
+      ": begin another run with --init " + (config_.out.empty() ? "RUN" : config_.out);
+  if (config_.changes_wiring && !changes_wiring(plan)) return kDoesNotCome + advice;
+  if (plan.servers > std::max(config_.most_servers, members_.servers()))
+    return fmt::format(
+        "{} parameter servers do not come into a running job, which has room for {}{}",
+        plan.servers, config_.most_servers, advice);
   MemberChange same;
   same.before.resize(static_cast<std::size_t>(members_.remaining_workers()));
   std::iota(same.before.begin(), same.before.end(), 0);

@@ -21,7 +21,7 @@ constexpr std::int64_t kMostIntervals = 16;
 void SupervisorState::begin_view_change() {
   if (!config_.changes_members || stage_ != Stage::running) return;
   interrupt_checkpoint();
-  view_.begin(members_.remaining_ranks_that_train());
+  view_.begin(members_.remaining_ranks_that_train(), provide_servers());
   crew_.send_to_ranks(HoldForView{view_.number(), view_.participants()});
   ask_for_traffic();
 }
@@ -62,9 +62,12 @@ void SupervisorState::install_view() {
                      ? "every node has lost the rank that exchanges for it, and no other has the "
                        "whole state of training"
                      : "all ranks with a state of training are lost, and the others were joining"});
-  InstallView view = view_.conclude(config_.models, config_.horizon);
+  // The model of a run with servers is theirs, at their clock.
+  const double least_epoch = wiring_.in_progress() ? view_.servers_epoch() : 0;
+  InstallView view = view_.conclude(config_.models, config_.horizon, least_epoch);
   install_wiring(view);
   view.settings = settings_;
+  view.servers = members_.server_ranks();
   view.last_cut = checkpoints_.newest();
   view.elapsed_ns = (config_.elapsed_before + now()).count();
   last_news_ = now();

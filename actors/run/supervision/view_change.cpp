@@ -1,6 +1,7 @@
 #include "actors/run/supervision/view_change.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "algorithms/wiring/role_type.hpp"
@@ -12,19 +13,28 @@ ViewChange::Models ViewChange::Models::of(const Plan& plan) {
   return {role.replicates, role.keeps_mass(plan), plan.hierarchy, role.plans_each_rank};
 }
 
-void ViewChange::begin(std::vector<Rank> members) {
+void ViewChange::begin(std::vector<Rank> members, const std::vector<Rank>& servers) {
   stage_ = Stage::draining;
   ++number_;
   members_ = std::move(members);
+  const std::vector<Rank>& before = installed_.servers;
+  servers_.clear();
+  std::set_union(before.begin(), before.end(), servers.begin(), servers.end(),
+                 std::back_inserter(servers_));
+  servers_epoch_ = 0;
   last_sent_ = -1;
   first_round_ = round_;
   closed_.clear();
 }
 
+void ViewChange::set_servers(std::vector<Rank> servers) {
+  installed_.servers = servers;
+  servers_ = std::move(servers);
+}
+
 bool ViewChange::takes_part(Rank rank) const {
-  const std::vector<Rank>& servers = installed_.servers;
   return std::binary_search(members_.begin(), members_.end(), rank) ||
-         std::binary_search(servers.begin(), servers.end(), rank);
+         std::binary_search(servers_.begin(), servers_.end(), rank);
 }
 
 bool ViewChange::is_arriving(Rank rank) const {
@@ -35,7 +45,7 @@ bool ViewChange::is_arriving(Rank rank) const {
 
 std::vector<Rank> ViewChange::participants() const {
   std::vector<Rank> ranks = members_;
-  ranks.insert(ranks.end(), installed_.servers.begin(), installed_.servers.end());
+  ranks.insert(ranks.end(), servers_.begin(), servers_.end());
   return ranks;
 }
 
@@ -67,7 +77,10 @@ ViewChange::Next ViewChange::add(const ViewClosed& closed) {
     return Next::wait;
   closed_[closed.rank] = closed;
   if (closed_.size() < count_participants()) return Next::wait;
-  for (const Rank server : installed_.servers) closed_.erase(server);  // they keep what they have
+  for (const Rank server : servers_) {  // they keep what they have
+    servers_epoch_ = std::max(servers_epoch_, closed_[server].epoch);
+    closed_.erase(server);
+  }
   return Next::install;
 }
 
@@ -85,7 +98,7 @@ NodeChange ViewChange::changed_nodes(const Models& models) const {
   return {{}, {}, std::move(joining)};
 }
 
-InstallView ViewChange::conclude(const Models& models, const Horizon& horizon) {
+InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, double least_epoch) {
   stage_ = Stage::none;
   InstallView view;
   view.view = number_;
@@ -106,7 +119,7 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon) {
   const std::size_t sharers = exchanging.size() + (models.keeps_mass ? joined : 0);
   view.scale = static_cast<double>(sharers) / w;
   Step first_step = 0;
-  double first_epoch = 0;
+  double first_epoch = least_epoch;
   for (const ViewClosed* closed : exchanging) {
     if (models.replicates && closed->operations < view.operations) {
       view.behind.push_back(closed->rank);

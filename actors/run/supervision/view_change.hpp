@@ -35,20 +35,24 @@ class ViewChange {
   enum class Next { wait, ask_later, close, install };
 
   ViewChange() = default;
-  // `ranks`: of the start, and the servers of all views. `number`, `first_batch`: of their view; 0:
-  // the first.
+  // `ranks`: of the start, with its servers. `number`, `first_batch`: of their view; 0: the first.
   explicit ViewChange(TrainingRanks ranks, std::int64_t number = 0, std::int64_t first_batch = 0)
-      : number_(number), installed_(std::move(ranks)), first_batch_(first_batch) {}
+      : number_(number),
+        installed_(std::move(ranks)),
+        servers_(installed_.servers),
+        first_batch_(first_batch) {}
 
-  // Begins, or begins anew where a member is lost meanwhile.
-  void begin(std::vector<Rank> members);
+  // Begins, or begins anew where a member is lost meanwhile. `servers`: that come, ascending.
+  void begin(std::vector<Rank> members, const std::vector<Rank>& servers = {});
+  // The servers of the view that was concluded, where they are others than before.
+  void set_servers(std::vector<Rank> servers);
   bool in_progress() const { return stage_ != Stage::none; }
   bool draining() const { return stage_ == Stage::draining; }
   // Of the view to come, else the present one; 0: that of the start.
   std::int64_t number() const { return number_; }
   // How many were installed.
   std::int64_t installed() const { return count_; }
-  // The ranks of that view, ascending, and the servers.
+  // The ranks of that view, ascending, and the servers of it and of the one before.
   std::vector<Rank> participants() const;
 
   // Whether the rank is a member of the view in progress, and was none of the one before.
@@ -61,15 +65,17 @@ class ViewChange {
   Next add(const Traffic& traffic);
   Next add(const ViewClosed& closed);
 
+  // The clock of the server that is furthest on, in epochs. REQUIRES: Next::install.
+  double servers_epoch() const { return servers_epoch_; }
   // Whether a member has a state that others can take. REQUIRES: Next::install.
   bool has_donor() const;
-  // `horizon`: of the view before. REQUIRES: has_donor().
-  InstallView conclude(const Models& models, const Horizon& horizon);
+  // `horizon`: of the view before; `least_epoch`: that the view begins at. REQUIRES: has_donor().
+  InstallView conclude(const Models& models, const Horizon& horizon, double least_epoch = 0);
 
  private:
   enum class Stage { none, draining, closing };
   bool takes_part(Rank rank) const;
-  std::size_t count_participants() const { return members_.size() + installed_.servers.size(); }
+  std::size_t count_participants() const { return members_.size() + servers_.size(); }
   NodeChange changed_nodes(const Models& models) const;
   std::vector<std::int32_t> positions_before(const std::vector<Rank>& joining) const;
 
@@ -77,7 +83,9 @@ class ViewChange {
   std::int64_t number_ = 0;
   std::int64_t round_ = 0, count_ = 0;
   std::vector<Rank> members_;
-  TrainingRanks installed_;          // of the view before
+  TrainingRanks installed_;    // of the view before
+  std::vector<Rank> servers_;  // its servers, and those that come
+  double servers_epoch_ = 0;
   std::int64_t first_batch_ = 0;     // of it, at the first step of its horizon
   std::map<Rank, Traffic> traffic_;  // of this round
   std::int64_t first_round_ = 0;     // the one before this change

@@ -34,6 +34,9 @@ class PackedCommits {
   // Whether a refused commit is sent again later.
   bool keeps_refused() const { return error_feedback_; }
 
+  // What no commit has had yet, [d]; undefined: nothing.
+  const at::Tensor& residual() const { return feedback_.residual(); }
+
   void fields(Archive& a);
   StateDict save() const { return save_state(*this); }
   // Errors (bad_input): damaged entries.

@@ -21,9 +21,18 @@
 namespace grapevine {
 namespace {
 
+// N, of that many clients.
+std::int64_t commits_of_step(const SharedParts& parts, std::int64_t clients) {
+  const std::int64_t set = server_settings(parts).outer_every;
+  return set > 0 ? set : clients;
+}
+
 class DifferencesClient final : public OptimizerClient {
  public:
-  using OptimizerClient::OptimizerClient;
+  DifferencesClient(const RoleContext& client, LocalUpdate& local)
+      : OptimizerClient(local),
+        rate_(outer_rate(client.parts->plan.local, client.parts->exchanges.epochs())),
+        every_(commits_of_step(*client.parts, client.ranks)) {}
 
   FrozenTensor offer(const ModelState& model, std::int64_t) override {
     return FrozenTensor::freeze(local_.packed(model));
@@ -33,6 +42,14 @@ class DifferencesClient final : public OptimizerClient {
     model.x = std::move(theta);
     local_.restart(model);
   }
+
+  double commit_factor(const ModelState& model) const override {
+    return -rate_.at(model.epoch) / static_cast<double>(every_);
+  }
+
+ private:
+  const LrSchedule rate_;
+  const std::int64_t every_;
 };
 
 class DelayedNesterovSlice final : public SliceRule {
@@ -41,9 +58,7 @@ class DelayedNesterovSlice final : public SliceRule {
       : model_(server.model),
         rate_(outer_rate(server.parts->plan.local, server.parts->exchanges.epochs())),
         momentum_(server.parts->plan.local.outer_momentum),
-        every_(server_settings(*server.parts).outer_every > 0
-                   ? server_settings(*server.parts).outer_every
-                   : static_cast<std::int64_t>(server.clients.size())) {}
+        every_(commits_of_step(*server.parts, static_cast<std::int64_t>(server.clients.size()))) {}
 
   Change change(const FrozenTensor&, const FrozenTensor& offered, std::int64_t) override {
     const double share = 1 / static_cast<double>(every_), rate = rate_.at(model_.epoch);
@@ -91,8 +106,9 @@ const ServerRule& delayed_nesterov_rule() {
       server.outer_every = keys.whole(
           "outer_every", 0, 1, "N: commits of a momentum step; the number of clients by default");
     };
-    nesterov.client = [](const RoleContext&, LocalUpdate& local) -> std::unique_ptr<ClientRule> {
-      return std::make_unique<DifferencesClient>(local);
+    nesterov.client = [](const RoleContext& client,
+                         LocalUpdate& local) -> std::unique_ptr<ClientRule> {
+      return std::make_unique<DifferencesClient>(client, local);
     };
     nesterov.slice = [](const ServerContext& server) -> std::unique_ptr<SliceRule> {
       return std::make_unique<DelayedNesterovSlice>(server);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
+#include "algorithms/roles/make_role.hpp"
 #include "algorithms/roles/server/read_request.hpp"
 #include "messages/check.hpp"
 
@@ -219,6 +220,14 @@ void Server::own_fields(Archive& a) {
   gradients_ = 0;
   took_over_ = model_.epoch;
 }
+
+// A server has no optimizer of the run: zeros, as many as a client gives.
+at::Tensor Server::optimizer_state() const {
+  return at::zeros_like(make_run_optimizer(*parts_)->state_vector(model_.x.numel()));
+}
+
+// Of another wiring: the clock continues from there.
+void Server::take_over(const at::Tensor&) { took_over_ = model_.epoch; }
 
 void Server::fields_of(Archive& a, const std::vector<Rank>& clients) {
   a.count("version", version_);

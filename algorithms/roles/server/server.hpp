@@ -56,6 +56,9 @@ class Server final : public Role {
   void fields(Archive& a) override;
   std::int64_t close(Env& env) override;
   void own_fields(Archive& a) override;
+  double mean_weight() const override { return 1.0 / parts_->plan.servers; }
+  at::Tensor optimizer_state() const override;
+  void take_over(const at::Tensor& optimizer) override;
   StateDict measures() const override;
   std::vector<Awaited> waits() const override;
 

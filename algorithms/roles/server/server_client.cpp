@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "algorithms/compressors/sparse_compressor.hpp"
+#include "algorithms/kernels/kernels.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
@@ -166,11 +167,16 @@ void ServerClient::record_outcome(Env& env, std::int64_t exchange, bool accepted
     resend_steps_.insert(resend_steps_.end(), outcome->steps.begin(), outcome->steps.end());
     return;
   }
-  for (const Step step : outcome->steps) {
+  record(env, outcome->refused ? EventKind::dropped : EventKind::committed, outcome->steps,
+         exchange);
+}
+
+void ServerClient::record(Env& env, EventKind kind, const std::vector<Step>& steps,
+                          std::int64_t exchange) {
+  for (const Step step : steps) {
     Stamp of_gradient = stamp();
     of_gradient.step = step;
-    env.record({outcome->refused ? EventKind::dropped : EventKind::committed, ranks_, of_gradient,
-                model_.step, 0, 0, exchange});
+    env.record({kind, ranks_, of_gradient, model_.step, 0, 0, exchange});
   }
 }
 
@@ -196,6 +202,48 @@ void ServerClient::joiner_fields(Archive& a) {
   pulled_.version_fields(a);
   if (a.loads() && a.ok()) local_.restart(model_);
 }
+
+// ---- a change of the wiring ----
+
+// No answer is on its way. An offer in a synchronous round that is still open, of a model, comes to
+// nothing at its server: its gradients are in the model.
+void ServerClient::flush(Env& env) {
+  const bool amid_step = phase_ == Phase::waiting && (!settings_.overlap || held_ > 0);
+  if (phase_ == Phase::waiting) stop_waiting(env);
+  if (answer_due_ && pulled_.complete()) use_answer(env);
+  answer_due_ = false;
+  sent_ = {};
+  if (!offers_models()) model_.x = FrozenTensor::freeze(uncommitted());
+  if (amid_step) step_done(env);
+  std::vector<Step> steps = outstanding_.take_all();
+  steps.insert(steps.end(), resend_steps_.begin(), resend_steps_.end());
+  for (; held_ > 0; --held_) steps.push_back(model_.step - held_);
+  resend_steps_.clear();
+  record(env, EventKind::committed, steps, exchange_);
+}
+
+// What the servers would have added for the steps since the last offer, and for what compression
+// has kept back.
+at::Tensor ServerClient::uncommitted() {
+  at::Tensor sum =
+      held_ > 0 ? rule_->offer(model_, held_).read().clone() : at::zeros_like(model_.x.read());
+  for (std::size_t server = 0; server < packed_.size(); ++server) {
+    const at::Tensor& residual = packed_[server].residual();
+    if (!residual.defined()) continue;
+    const Slice part = slice(static_cast<std::int32_t>(server));
+    at::Tensor of_server = sum.narrow(0, part.begin, part.size);
+    kernels::fold(of_server, residual);
+  }
+  kernels::scale(sum, rule_->commit_factor(model_));
+  return sum;
+}
+
+// The state of an optimizer that no step of this rule moves on would be an old one later.
+void ServerClient::take_over(const at::Tensor& optimizer) {
+  settings_.rule->has_optimizer ? TrainingRole::take_over(optimizer) : local_.restart(model_);
+}
+
+// ---- checkpoints ----
 
 void ServerClient::fields(Archive& a) {
   common_fields(a);

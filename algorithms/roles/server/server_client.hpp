@@ -48,6 +48,9 @@ class ServerClient final : public TrainingRole {
   std::int64_t close(Env& env) override;
   void own_fields(Archive& a) override { fields(a); }
   void joiner_fields(Archive& a) override;
+  void flush(Env& env) override;
+  double mean_weight() const override { return offers_models() ? 1 : 0; }
+  void take_over(const at::Tensor& optimizer) override;
   StateDict measures() const override { return rule_->measures(); }
   std::vector<Awaited> waits() const override;
 
@@ -67,6 +70,9 @@ class ServerClient final : public TrainingRole {
   // The answers that are missing.
   std::vector<Awaited> awaited() const override;
   bool takes_turns() const { return settings_.rule->takes_turns; }
+  bool offers_models() const { return settings_.rule->pack == Pack::model; }
+  at::Tensor uncommitted();
+  void record(Env& env, EventKind kind, const std::vector<Step>& steps, std::int64_t exchange);
   Rank rank_of(std::int32_t server) const { return ranks_ + server; }
   Slice slice(std::int32_t server) const { return slice_of(model_.x.numel(), servers_, server); }
   Stamp stamp_at(Version version) const { return stamp_of(rank_, model_.step, version); }

@@ -195,6 +195,12 @@ Expected<void> add_schedule(TrainJob& job) {
     if (!parts) return bad_input(where + parts.error().message);
     if (changes_wiring(begun) && !changes_wiring((*parts)->plan))
       return bad_input(where + kDoesNotCome);
+    const std::int32_t servers = (*parts)->plan.servers;
+    const std::int32_t room = job.run.world_size() - job.run.workers();
+    if (changes_wiring(change.changed) && servers > room)
+      return bad_input(where + std::to_string(servers) +
+                       " parameter servers do not come into a running job, which has room for " +
+                       std::to_string(room));
   }
   job.run.schedule = *std::move(schedule);
   return {};

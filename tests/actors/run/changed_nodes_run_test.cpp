@@ -24,7 +24,7 @@ using virtual_run_test::Scenario;
 constexpr std::int32_t kRanks = 9, kNode = 3;
 
 bool can_change(const std::string& preset) {
-  return changes_wiring(*resolve(find_preset(preset)->wiring));
+  return changes_ranks(*resolve(find_preset(preset)->wiring));
 }
 
 Scenario make_scenario(const std::string& preset, std::uint64_t seed) {

@@ -155,7 +155,7 @@ TEST(ResumedMembersRun, ARunWhoseRanksAreBackEndsInTheStateOfTheStraightOne) {
 TEST(ResumedMembersRun, AnotherNumberOfRanksContinues) {
   int presets = 0;
   for (const std::string& preset : virtual_run_test::kPresets) {
-    if (!changes_wiring(*resolve(find_preset(preset)->wiring))) continue;
+    if (!changes_ranks(*resolve(find_preset(preset)->wiring))) continue;
     ++presets;
     Scenario scenario = make_scenario(preset, 2, fresh_folder("workers-before"));
     const auto observer = std::make_shared<Quiet>();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/run/runtime.hpp"
+#include "algorithms/wiring/role_type.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "gpu/quadratic_compute.hpp"
 #include "net/inproc/inproc.hpp"
@@ -62,7 +63,8 @@ inline RunConfig make_run(const Scenario& scenario) {
   run.seed = scenario.seed;
   run.parts = *make_parts(plan, {scenario.steps, scenario.steps_per_epoch}, *LrSchedule::make(rate),
                           optimizer, scenario.ranks);
-  run.transport = make_inproc_transport(run.ranks);
+  if (changes_wiring(plan)) run.spare_ranks = 3;
+  run.transport = make_inproc_transport(run.world_size());
   for (Rank r = 0; r < scenario.ranks; ++r) {
     QuadraticConfig quadratic;
     quadratic.dimension = scenario.dimension;

@@ -128,7 +128,7 @@ TEST(Control, SettingsChangeAndAResumedRunHasThem) {
            {"wiring.topolgy=ring", "did you mean 'wiring.topology'"},
            {"momentum=0.5", "unknown setting of a running job 'momentum'"},
            {"algorithm=sgb", "did you mean 'sgp'"},
-           {"algorithm=gem", "does not come into a running job"},
+           {"wiring.hierarchy=2", "does not come into a running job"},
            {"wiring.density=0.1", "density"},
            {"lr", "expected KEY=VALUE"}})
     expect_refused(job.control({"set", setting}), problem);

@@ -19,6 +19,7 @@ WaitWatch::WaitWatch(WaitLimits limits) : limits_(limits) {
 void WaitWatch::begin(const std::vector<std::int32_t>& process_of, std::int32_t workers,
                       Timestamp now) {
   ranks_.clear();
+  workers_ = workers;
   for (std::size_t i = 0; i < process_of.size(); ++i) {
     OfRank& of = ranks_[static_cast<Rank>(i)];
     of.process = process_of[i];
@@ -46,6 +47,7 @@ void WaitWatch::bring_back(Rank rank, std::int32_t process, Timestamp now) {
   OfRank& of = ranks_[rank];
   of = OfRank();
   of.process = process;
+  of.trains = rank < workers_;
   of.step = of.heard = now;
 }
 

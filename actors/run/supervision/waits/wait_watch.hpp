@@ -41,7 +41,7 @@ class WaitWatch {
   void finish(Rank rank);
   // The rank is lost.
   void remove(Rank rank);
-  // It returns, and trains.
+  // It returns, or it is a server that comes.
   void bring_back(Rank rank, std::int32_t process, Timestamp now);
   // All waits begin anew, for example of other members. Finished ranks that remain take steps
   // again.
@@ -98,6 +98,7 @@ class WaitWatch {
 
   WaitLimits limits_;
   UsualPace pace_;
+  std::int32_t workers_ = 0;
   std::map<Rank, OfRank> ranks_;
   std::int64_t question_ = 0;
   std::optional<Told> told_;

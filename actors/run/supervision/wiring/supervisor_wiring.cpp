@@ -1,6 +1,9 @@
 // A change of the wiring: the messages of the supervisor's WiringChange.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "actors/run/supervisor.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
@@ -135,6 +138,30 @@ void SupervisorState::install_wiring(InstallView& view) {
   const auto parts = config_.change(settings_);
   if (!parts) return fail(parts.error());
   config_.models = ViewChange::Models::of((*parts)->plan);
+  take_servers((*parts)->plan.servers);
+}
+
+// Of the wiring whose view is to come. Those that do not exist yet join it, as ranks do.
+std::vector<Rank> SupervisorState::provide_servers() {
+  if (!wiring_.begins()) return {};
+  const auto parts = config_.change(wiring_.settings());
+  if (!parts) return {};  // the change is taken back
+  const Rank first = members_.workers(), end = first + (*parts)->plan.servers;
+  for (auto rank = static_cast<Rank>(crew_.peers().size()); rank < end; ++rank)
+    crew_.add_server(config_.spawn_server(rank, SupervisorActor{self_}));
+  std::vector<Rank> servers(static_cast<std::size_t>(end - first));
+  std::iota(servers.begin(), servers.end(), first);
+  return servers;
+}
+
+// Ranks behind them have no role from now on.
+void SupervisorState::take_servers(std::int32_t servers) {
+  const std::vector<Rank> before = members_.server_ranks();
+  members_.set_servers(servers);
+  const std::vector<Rank> after = members_.server_ranks();
+  view_.set_servers(after);
+  for (const Rank rank : before) waits_.remove(rank);
+  for (const Rank rank : after) waits_.bring_back(rank, members_.process_of(rank), now());
 }
 
 }  // namespace grapevine

@@ -24,6 +24,8 @@ class WiringChange {
 
   bool in_progress() const { return stage_ != Stage::none; }
   bool asks() const { return stage_ == Stage::asked; }
+  // All ranks have the common model: the view to come has the new roles.
+  bool begins() const { return stage_ == Stage::beginning; }
   // The newest one, 0: none yet.
   std::int64_t number() const { return number_; }
   // All settings that count then, and those of them that are new.
