@@ -136,7 +136,7 @@ struct InstallView {
   std::vector<Rank> heads;            // of the nodes of a hierarchy: see NodeChange; else empty
   std::vector<std::int32_t> nodes_before;            // of each
   std::map<std::string, std::string> settings = {};  // in the place of the job's: LiveSettings
-  std::vector<Rank> servers = {};  // of the wiring, ascending: those that follow all that train
+  std::int32_t servers = 0;  // of the wiring: so many of the ranks behind all that train
 };
 
 // ---- the models of ranks in other processes: see ModelSender and ModelFetcher ----

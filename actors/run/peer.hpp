@@ -205,8 +205,12 @@ class PeerState : public Env {
   Expected<void> join_model(const StateDict& state);
   Rank first_server() const { return config_.workers; }
   bool is_server() const { return config_.rank >= first_server(); }
-  Slice slice_of_model(const std::vector<Rank>& servers) const;
-  static TrainingRanks ranks_of(const InstallView& view);
+  Slice slice_of_model(std::int32_t servers) const;
+  TrainingRanks ranks_of(const InstallView& view) const;
+  std::vector<Rank> servers_of(const InstallView& view) const;
+  bool serves(Rank rank, const InstallView& view) const {
+    return rank >= first_server() && rank < first_server() + view.servers;
+  }
   // Of the model: the CPU where PeerConfig::device is null.
   at::Device device() const;
   // `t` itself where it is on device() or empty, else a copy there, which the rank's stream makes

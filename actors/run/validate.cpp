@@ -175,9 +175,11 @@ Expected<void> check(const RankReport& report, const World& world, bool with_mod
   return check_offer(report.offer, world, true);
 }
 
-// Where there are servers, or may have been a moment ago, a worker sends its buffers alone.
+// Beside servers a worker sends its buffers alone. Where the wiring may have changed a moment ago,
+// either is right.
 static bool is_beside_servers(Rank rank, std::int64_t parameters, const World& world) {
-  return rank < world.workers() && world.servers + world.spare > 0 && parameters == 0;
+  if (rank >= world.workers()) return false;
+  return world.spare > 0 ? parameters == 0 : world.servers > 0;
 }
 
 Expected<void> check(const EpochModel& model, const World& world) {
@@ -281,20 +283,13 @@ static bool are_some_of(const std::vector<Rank>& ranks, const std::vector<Rank>&
          std::includes(members.begin(), members.end(), ranks.begin(), ranks.end());
 }
 
-// The first ranks behind those that train.
-static Expected<void> check_servers(const std::vector<Rank>& servers, const World& world) {
-  for (std::size_t i = 0; i < servers.size(); ++i)
-    if (servers[i] != world.workers() + static_cast<Rank>(i) || !world.has_rank(servers[i]))
-      return stray("a view with servers of other ranks");
-  return {};
-}
-
 Expected<void> check(const InstallView& view, const World& world) {
   if (auto checked = check_members("a view", view.members, world.workers()); !checked)
     return checked;
   for (const auto* ranks : {&view.behind, &view.joining, &view.heads})
     if (!are_some_of(*ranks, view.members)) return stray("a view with ranks that are no members");
-  if (auto checked = check_servers(view.servers, world); !checked) return checked;
+  if (view.servers < 0 || view.servers > world.ranks - world.workers())
+    return stray("a view with servers that the run has no ranks for");
   const std::vector<Rank>& donors = view.heads.empty() ? view.members : view.heads;
   const auto has = [&view](const std::vector<Rank>& ranks) {
     return std::binary_search(ranks.begin(), ranks.end(), view.donor);

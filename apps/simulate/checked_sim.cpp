@@ -111,7 +111,10 @@ CheckedRun checked_run(const TrainJob& job) {
   run.plans_each_rank = plan.role->plans_each_rank;
   const auto keys = resolved(job.wiring);
   const auto sums = keys.find("running_sums");
-  run.gives_weight = sums != keys.end() && sums->second != "true" && plan.hierarchy == 1;
+  // Beside a compressed difference the whole weight of its sender travels, of which nothing is
+  // given.
+  run.gives_weight = sums != keys.end() && sums->second != "true" && plan.hierarchy == 1 &&
+                     !plan.compression.enabled();
   run.gives_sums = sums != keys.end() && sums->second == "true" && plan.hierarchy == 1;
   run.group_sizes = group_sizes(*job.parts);
   run.most_staleness = most_staleness(job);

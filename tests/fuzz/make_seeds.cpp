@@ -109,6 +109,7 @@ void add_changes_of_members(const SeedFolder& folder) {
   install.heads = {0, 3};
   install.nodes_before = {0, -1};
   install.settings = {{"lr", "0.01"}};
+  install.servers = 1;
   add_control(folder, "install_view", install);
 }
 

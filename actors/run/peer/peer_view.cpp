@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "actors/run/peer.hpp"
 #include "actors/run/state_bytes.hpp"
@@ -122,7 +123,7 @@ void PeerState::on_close_view(CloseView close) {
 void PeerState::on_install(const InstallView& view) {
   if (view.view != view_.number || !is_holding()) return;
   if (is_server() && view.kind == ViewKind::new_wiring)
-    return contains(view.servers, config_.rank) ? serve_anew(view) : rest();
+    return serves(config_.rank, view) ? serve_anew(view) : rest();
   const bool behind = contains(view.behind, config_.rank);
   if (!view_.joins && contains(view.joining, config_.rank)) join_anew();
   view_.install = view;
@@ -225,8 +226,14 @@ bool PeerState::load_member(const InstallView& view, bool joins, const StateDict
   return false;
 }
 
-TrainingRanks PeerState::ranks_of(const InstallView& view) {
-  return {view.members, view.heads, view.servers};
+std::vector<Rank> PeerState::servers_of(const InstallView& view) const {
+  std::vector<Rank> ranks(static_cast<std::size_t>(view.servers));
+  std::iota(ranks.begin(), ranks.end(), first_server());
+  return ranks;
+}
+
+TrainingRanks PeerState::ranks_of(const InstallView& view) const {
+  return {view.members, view.heads, servers_of(view)};
 }
 
 bool PeerState::make_member(const InstallView& view) {
@@ -272,7 +279,7 @@ void PeerState::send_state(const InstallView& view, const StateDict& shared,
   std::vector<Rank> takers = view.behind;
   takers.insert(takers.end(), view.joining.begin(), view.joining.end());
   if (view.kind == ViewKind::new_wiring)
-    takers.insert(takers.end(), view.servers.begin(), view.servers.end());
+    for (const Rank server : servers_of(view)) takers.push_back(server);
   if (takers.empty()) return;
   const RoleType& role = *config_.parts->plan.role;
   if (role.keeps_mass(config_.parts->plan))

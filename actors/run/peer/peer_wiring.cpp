@@ -8,13 +8,6 @@
 #include "messages/check.hpp"
 
 namespace grapevine {
-namespace {
-
-bool contains_rank(const std::vector<Rank>& ascending, Rank rank) {
-  return std::binary_search(ascending.begin(), ascending.end(), rank);
-}
-
-}  // namespace
 
 Expected<std::shared_ptr<const SharedParts>> PeerState::changed_parts(
     const LiveSettings& settings) const {
@@ -40,9 +33,8 @@ void PeerState::on_check_settings(const CheckSettings& asked) {
               SettingsChecked{asked.number, config_.rank, one_line(why_not_made(asked))});
 }
 
-Slice PeerState::slice_of_model(const std::vector<Rank>& servers) const {
-  return slice_of(dimension_, static_cast<std::int32_t>(servers.size()),
-                  config_.rank - first_server());
+Slice PeerState::slice_of_model(std::int32_t servers) const {
+  return slice_of(dimension_, servers, config_.rank - first_server());
 }
 
 // All that this rank keeps is in its model from here on. Where servers have the model, the epochs
@@ -50,12 +42,12 @@ Slice PeerState::slice_of_model(const std::vector<Rank>& servers) const {
 void PeerState::merge(const InstallView& view) {
   if (std::exchange(view_.merges, true)) return;
   handling_from_ = -1;
-  if (!view.servers.empty()) {
+  if (view.servers > 0) {
     model_.epoch = view.horizon.first_epoch;
     send_epoch_models();
   }
   role_->flush(*this);
-  if (!view.servers.empty()) model_.epoch = view.horizon.first_epoch;
+  if (view.servers > 0) model_.epoch = view.horizon.first_epoch;
   if (is_server()) model_.x = among_zeros(model_.x, slice_of_model(view.servers), dimension_);
   role_ = make_common_model(ranks_of(view), config_.rank, model_,
                             {role_->mean_weight(), role_->optimizer_state()});
@@ -72,7 +64,7 @@ bool PeerState::begin_wiring(const InstallView& view) {
   model_.epoch = view.horizon.first_epoch;
   if (is_server())
     model_.x = part_of(model_.x, slice_of_model(view.servers));
-  else if (!view.servers.empty())
+  else if (view.servers > 0)
     send_epoch_models();  // while the model is this rank's
   epochs_sent_ = std::max(epochs_sent_, is_server() ? whole_epochs(model_.epoch) : 0);
   if (!make_member(view)) return false;
@@ -111,7 +103,7 @@ void PeerState::rest() {
 void PeerState::leave_servers(const InstallView& view) {
   for (Rank rank = first_server(); rank < config_.ranks; ++rank) {
     auto alive = membership_.alive[static_cast<std::size_t>(rank)];
-    if (!alive || rank == config_.rank || contains_rank(view.servers, rank)) continue;
+    if (!alive || rank == config_.rank || serves(rank, view)) continue;
     alive = false;
     forget_messages(rank);
   }

@@ -67,7 +67,7 @@ void SupervisorState::install_view() {
   InstallView view = view_.conclude(config_.models, config_.horizon, least_epoch);
   install_wiring(view);
   view.settings = settings_;
-  view.servers = members_.server_ranks();
+  view.servers = members_.servers();
   view.last_cut = checkpoints_.newest();
   view.elapsed_ns = (config_.elapsed_before + now()).count();
   last_news_ = now();

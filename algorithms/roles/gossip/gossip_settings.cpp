@@ -39,7 +39,7 @@ void check_gossip(KeyReader& keys, const GossipSettings& gossip, const Plan& pla
                   "staleness > 0: a rank that skipped a round has not halved its model for it, and "
                   "without a weight no receiver can tell, choose averaging = 'push-sum'");
   const LocalSteps& steps = plan.local.steps;
-  const bool every_step = !steps.changes() && steps.by_epoch.at(0) == 1;
+  const bool every_step = keys.around_levels() || (!steps.changes() && steps.by_epoch.at(0) == 1);
   keys.only_where(
       "tracking", !gossip.tracking || (!gossip.exchanges_first() && every_step),
       "overlap, update = 'after' or local steps: an estimate is of the gradients at the "

@@ -29,6 +29,7 @@
 #include "algorithms/kernels/kernels.hpp"
 #include "algorithms/roles/gossip/difference_inbox.hpp"
 #include "algorithms/roles/gossip/mixer.hpp"
+#include "algorithms/roles/gossip/round_peers.hpp"
 
 namespace grapevine {
 namespace {
@@ -41,7 +42,7 @@ class ReplicaMixer final : public Mixer {
         directed_(rule != MixingRule::symmetric),
         rank_(rank),
         one_replica_(parts_->plan.graph.peers.values().size() == 1 &&
-                     parts_->graph->period(0) == 1),
+                     parts_->graph->period(0) == 1 && (!directed_ || parts_->began_together())),
         model_(model),
         pool_(pool),
         replicas_(parts_->plan.compression, model.x.numel(), model.x.device()),
@@ -51,11 +52,13 @@ class ReplicaMixer final : public Mixer {
     return directed_ ? parts_->graph->in(round, rank_) : parts_->graph->neighbors(round, rank_);
   }
 
-  // A difference that a dead peer has sent still counts, at both ends of its edge.
+  // A difference that a dead peer has sent still counts, at both ends of its edge. One that takes
+  // no part any more gets no weight.
   void push(const Round& round, bool) override {
     pushed_ = {round.number, model_.w, {}};
     std::map<Rank, Packed> packed;  // by replica
     for (const Shares::Link& link : links_of(round.number, rank_)) {
+      if (directed_ && !round.peers.expects(link.peer, round.number)) continue;
       const bool lives = round.env.membership().is_alive(link.peer);
       if (!lives && !(has(round.number, link.peer) && !directed_)) continue;
       const Rank key = replica_of(link.peer);
@@ -70,22 +73,14 @@ class ReplicaMixer final : public Mixer {
   }
 
   void fold(Env& env, std::int64_t round) override {
-    if (pushed_.round < 0 || pushed_.round > round) return;
-    directed_ ? fold_directed(env) : fold_symmetric(env);
-    pushed_ = {};
+    if (pushed_.round >= 0 && pushed_.round <= round) {
+      directed_ ? fold_directed(env) : fold_symmetric(env);
+      pushed_ = {};
+    }
+    if (directed_ && round == kAllRounds) fold_others(env);
   }
 
-  // An edge counts where both its ends have pushed; with a weight each end's part by itself, also
-  // of a round that this rank has not pushed.
-  void close(Env& env, const RoundPeers&) override {
-    fold(env, kAllRounds);
-    if (!directed_) return;
-    for (const auto& [round, source] : inbox_.keys()) {
-      pushed_.round = round;
-      fold_source(env, source);
-    }
-    pushed_ = {};
-  }
+  void close(Env& env, const RoundPeers&) override { fold(env, kAllRounds); }
 
   void take(Envelope envelope) override { inbox_.put(std::move(envelope)); }
 
@@ -142,6 +137,16 @@ class ReplicaMixer final : public Mixer {
     for (const Rank source : sources(pushed_.round)) fold_source(env, source);
   }
 
+  // An edge counts where both its ends have pushed; with a weight each end's part by itself, also
+  // of rounds that this rank has not pushed.
+  void fold_others(Env& env) {
+    for (const auto& [round, source] : inbox_.keys()) {
+      pushed_.round = round;
+      fold_source(env, source);
+    }
+    pushed_ = {};
+  }
+
   void fold_source(Env& env, Rank source) {
     const auto weight = take_in(env, source);
     if (!weight) return;
@@ -175,7 +180,9 @@ class ReplicaMixer final : public Mixer {
   const std::shared_ptr<const SharedParts> parts_;
   const bool directed_;
   const Rank rank_;
-  const bool one_replica_;  // all rounds have the same graph: one own replica for all peers
+  // All rounds have the same graph, and peers that take no part any more return together: one own
+  // replica for all peers.
+  const bool one_replica_;
   ModelState& model_;
   BufferPool& pool_;
 

@@ -31,7 +31,8 @@ void read_partial(KeyReader& keys, Plan& plan) {
       "scale", "ranks",
       {{"ranks", Scale::ranks}, {"active", Scale::active}, {"samples", Scale::samples}},
       "what a partial sum is divided by: all ranks, those in it, or the gradients in it");
-  keys.only_where("scale", partial->scale == Scale::ranks || !plan.compression.enabled(),
+  const bool keeps_residual = plan.compression.enabled() && plan.compression.error_feedback;
+  keys.only_where("scale", partial->scale == Scale::ranks || !keeps_residual,
                   "compress = '" + plan.compression.name +
                       "': ranks without a gradient still send what was left over, choose scale = "
                       "'ranks'");

@@ -111,6 +111,31 @@ TEST(ChangedMembersRun, LocalStepsThatChangeKeepTheExchangesTogether) {
   EXPECT_GT(lost, 60u) << "few ranks were lost: little was tested";
 }
 
+// Ranks stand at different steps when one is lost, and take different numbers of rounds from then
+// on: compressed differences to a rank that has ended would take weight out of the run.
+TEST(ChangedMembersRun, CompressedPushSumKeepsItsWeight) {
+  std::size_t lost = 0;
+  for (const std::string compress : {"fp16", "top-k"})
+    for (const std::string topology : {"exponential", "star", "complete"})
+      for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+        SCOPED_TRACE(compress + ", " + topology + ", seed=" + std::to_string(seed));
+        Scenario scenario;
+        scenario.preset = "sgp";
+        scenario.set = {{"compress", compress}, {"topology", topology}};
+        if (compress == "top-k") scenario.set.emplace_back("density", "0.3");
+        scenario.seed = seed;
+        scenario.steps = 24;
+        scenario.delay = "lognormal=-3:0.6";
+        RunConfig config = make_run(scenario);
+        config.deaths = {{static_cast<Rank>(seed % 4), std::chrono::milliseconds(150 + 20 * seed)}};
+        const RunResult result = run_virtual(config, std::make_shared<Quiet>());
+        ASSERT_FALSE(result.error) << result.error->message;
+        lost += result.lost.size();
+        EXPECT_NEAR(result.weight_sum, static_cast<double>(4 - result.lost.size()), 1e-6);
+      }
+  EXPECT_GT(lost, 50u);
+}
+
 // The same run again gives the same trace: a death is one event like any other.
 TEST(ChangedMembersRun, SameSeedSameTrace) {
   for (const std::string preset : {"sgp", "ar", "eager-solo"}) {

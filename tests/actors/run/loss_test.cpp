@@ -798,7 +798,7 @@ class PeerTest : public testing::Test {
     quadratic.dimension = 4;
     quadratic.ranks = 2;
     PeerConfig config;
-    config.ranks = 2;
+    config.workers = config.ranks = 2;
     config.parts = *make_parts(plan, {1000, 10}, *LrSchedule::make(rate), optimizer, config.ranks);
     config.transport = std::make_shared<DeadEnd>();
     config.worker.compute = std::move(*QuadraticCompute::make(quadratic));

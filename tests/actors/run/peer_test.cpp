@@ -38,7 +38,7 @@ class PeerCut : public VirtualActors {
     quadratic.ranks = 2;
     std::shared_ptr<Compute> compute = std::move(*QuadraticCompute::make(quadratic));
     PeerConfig config;
-    config.ranks = 2;
+    config.workers = config.ranks = 2;
     config.parts = *make_parts(*resolve(find_preset(preset)->wiring), {40, 10},
                                *LrSchedule::make(LrConfig{}), OptimizerConfig{}, 2);
     config.transport = transport_;

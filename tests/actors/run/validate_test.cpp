@@ -197,6 +197,12 @@ TEST(Validate, OfferedModelsHaveTheModelsSize) {
   expect_end(check(ModelOffer{0, 1, 5, 2, sender}, world()), "5 elements instead of 0");
   expect_end(check(ModelOffer{4, 1, 3, 2, sender}, world()), "3 elements instead of 2");
   expect_ignored(check(ModelOffer{5, 1, 0, 2, sender}, world()));
+  World changing = world();  // the two ranks behind the workers serve, or have served
+  changing.spare = std::exchange(changing.servers, 0);
+  for (const std::int64_t parameters : {0, 5})
+    EXPECT_TRUE(check(ModelOffer{0, 1, parameters, 2, sender}, changing).ok());
+  EXPECT_TRUE(check(ModelOffer{3, 1, 4, 0, sender}, changing).ok()) << "of any number of slices";
+  expect_end(check(ModelOffer{0, 1, 4, 2, sender}, changing), "4 elements instead of 5");
   expect_ignored(check(ModelOffer{0, -1, 0, 2, sender}, world()));
   expect_ignored(check(ModelOffer{0, 1, 0, 2, {}}, world()));
 }

@@ -141,6 +141,35 @@ TEST(WiringLevels, StateThePaceThatTheyInherit) {
 
 // A preset's keys serve its own role and parts: beside others they are left out, not refused. What
 // the user sets is never left out.
+// A role around levels takes one step for each exchange: a tracked gradient is that of a period.
+// The job file of such a run states the pace, and is read again.
+TEST(WiringLevels, TrackedGradientsAreThoseOfPeriods) {
+  const auto wiring = Wiring::parse_toml(R"([[wiring.level]]
+ranks = 2
+exchange = 'gossip'
+local_steps = 4
+
+[[wiring.level]]
+exchange = 'gossip'
+update = 'before'
+averaging = 'symmetric'
+topology = 'ring'
+tracking = true
+)",
+                                         "job.toml");
+  ASSERT_TRUE(wiring.ok()) << wiring.error().message;
+  const auto first = resolve_keys(*wiring);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  Wiring again;
+  for (const ResolvedKey& key : first->keys)
+    if (!key.value.empty()) {
+      ASSERT_TRUE(again.set(key.key, key.value).ok()) << key.key;
+    }
+  const auto second = resolve(again);
+  EXPECT_TRUE(second.ok()) << second.error().message;
+  EXPECT_EQ(again.keys().at("local_steps"), "4");
+}
+
 TEST(WiringOnTopOfAPreset, LeavesOutWhatCountsForNothing) {
   Wiring own;
   ASSERT_TRUE(own.set("rule", "delayed-nesterov").ok());

@@ -34,7 +34,7 @@ using virtual_run_test::Scenario;
 
 // The ranks are dealt to `devices`; servers as well.
 void put_on_devices(RunConfig& run, int devices) {
-  for (Rank rank = 0; rank < run.ranks; ++rank)
+  for (Rank rank = 0; rank < run.world_size(); ++rank)
     run.peer_devices.push_back(fake::open_device(rank % devices, "rank " + std::to_string(rank)));
 }
 

@@ -224,5 +224,32 @@ TEST(ViewChange, ServersTakePartWithoutBeingMembers) {
   EXPECT_EQ(view.first_batch, 8 * 3) << "of the ranks that train";
 }
 
+// Of the view before and of the one to come, until that one is there; the view begins at the clock
+// of the server that was furthest on where the wiring changes.
+TEST(ViewChange, ServersComeAndGo) {
+  ViewChange change({{0, 1}, {}, {2, 3}});
+  change.begin({0, 1}, {2});
+  EXPECT_EQ(change.participants(), (std::vector<Rank>{0, 1, 2, 3})) << "one goes";
+  change.set_servers({});
+  change.begin({0, 1}, {2, 3, 4});
+  EXPECT_EQ(change.participants(), (std::vector<Rank>{0, 1, 2, 3, 4})) << "three come";
+  for (int round = 0; round < 2; ++round) {
+    const std::int64_t number = change.begin_round();
+    for (const Rank rank : {0, 1, 2, 3, 4}) answer(change, number, rank, 5, 5);
+  }
+  for (const Rank server : {2, 4}) close(change, server, ViewClosed::kJoins, 0, 0, 0);
+  close(change, 3, 0, 90, 9.0, 900);
+  close(change, 0, 0, 7, 0.7, 7);
+  EXPECT_EQ(close(change, 1, 0, 8, 0.8, 8), Next::install);
+  EXPECT_EQ(change.servers_epoch(), 9);
+  const InstallView view = change.conclude(kOwn, kHorizon, 9);
+  EXPECT_EQ(view.members, (std::vector<Rank>{0, 1}));
+  EXPECT_TRUE(view.joining.empty());
+  EXPECT_EQ(view.horizon.first_epoch, 9);
+  change.set_servers({2, 3, 4});
+  change.begin({0, 1});
+  EXPECT_EQ(change.participants(), (std::vector<Rank>{0, 1, 2, 3, 4}));
+}
+
 }  // namespace view_change_test
 }  // namespace grapevine
