@@ -92,6 +92,17 @@ std::vector<std::int32_t> group_sizes(const SharedParts& parts) {
   return sizes;
 }
 
+// Of a run whose wiring changes: what one of them promises counts for nothing.
+CheckedRun through_changes(CheckedRun run, std::int32_t world) {
+  run.servers = world - run.workers;  // that may come
+  run.plans_each_rank = false;
+  run.gives_weight = run.gives_sums = run.ranks_agree = run.feeds_back = false;
+  run.most_staleness = -1;
+  run.arithmetic = CheckedRun::Arithmetic::none;
+  run.group_sizes.clear();
+  return run;
+}
+
 // Virtual seconds in which a run that is not stuck has ended.
 Duration usual_deadline(const SimJob& job) {
   Duration sum{std::chrono::seconds(60)};
@@ -123,7 +134,7 @@ CheckedRun checked_run(const TrainJob& job) {
   run.rate = job.parts->lr.base();
   run.feeds_back = feeds_back(job);
   run.seed = seed_of(job.options);
-  return run;
+  return job.run.schedule.empty() ? run : through_changes(std::move(run), job.run.world_size());
 }
 
 void watch(SimJob& made, const std::shared_ptr<RunChecks>& checks) {

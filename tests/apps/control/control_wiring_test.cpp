@@ -22,7 +22,8 @@ nlohmann::json wait_for_view(const ControlledJob& job, std::int64_t view) {
     if (now["view"] != view || now["changes_members"] == true) return false;
     std::int64_t slowest = now["ranks"][0]["steps"];
     for (const auto& rank : now["ranks"])
-      slowest = std::min(slowest, rank["steps"].get<std::int64_t>());
+      if (rank["rank"] < now["workers"])
+        slowest = std::min(slowest, rank["steps"].get<std::int64_t>());
     if (least < 0) least = slowest;
     return slowest > least + 5;  // all ranks train
   });

@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "algorithms/wiring/wiring.hpp"
+#include "tests/apps/process.hpp"
 
 namespace grapevine {
 namespace checked_sim_test {
@@ -23,6 +27,13 @@ SimOptions small(const std::string& preset, std::int64_t seed) {
   options.network = "alpha=1e-3,beta=1e-6,jitter=1e-3";
   options.compute = "lognormal=-4:0.5";
   return options;
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets())
+    if (preset.name != kCustomWiring) names.push_back(preset.name);
+  return names;
 }
 
 class EveryPreset : public testing::TestWithParam<std::string> {};
@@ -43,13 +54,6 @@ TEST_P(EveryPreset, KeepsItsPromisesThroughSeededFaultsAndIsDeterministic) {
   }
 }
 
-std::vector<std::string> preset_names() {
-  std::vector<std::string> names;
-  for (const Preset& preset : presets())
-    if (preset.name != kCustomWiring) names.push_back(preset.name);
-  return names;
-}
-
 std::string test_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   for (char& c : name)
@@ -58,6 +62,31 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Simulated, EveryPreset, testing::ValuesIn(preset_names()), test_name);
+
+// Each preset gives way to another one and returns, while ranks are lost, return and stall.
+TEST_P(EveryPreset, KeepsItsPromisesWhileTheWiringChanges) {
+  const std::vector<std::string> all = preset_names();
+  const auto own = std::find(all.begin(), all.end(), GetParam()) - all.begin();
+  const TemporaryDirectory folder;
+  for (std::int64_t seed = 1; seed <= 4; ++seed) {
+    const std::string& other = all[static_cast<std::size_t>(own + 1 + 5 * seed) % all.size()];
+    const std::string path = (folder.path() / "changes.toml").string();
+    std::ofstream(path) << "[[change]]\nepoch = 0.03\nalgorithm = '" << other
+                        << "'\n[[change]]\nepoch = 0.09\nalgorithm = '" << GetParam() << "'\n";
+    SimOptions options = small(GetParam(), seed);
+    options.train.steps = 50;
+    options.train.schedule = path;
+    options.fail = seed == 1 ? "" : "random=4";
+    const auto first = run_checked(options);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    EXPECT_TRUE(first->violations.empty())
+        << other << ", seed " << seed << ", --fail " << first->faults << "\n"
+        << fmt::format("{}", fmt::join(first->violations, "\n"));
+    const auto second = run_checked(options);
+    ASSERT_TRUE(second.ok());
+    EXPECT_EQ(first->trace_hash, second->trace_hash) << "seed " << seed;
+  }
+}
 
 TEST(CheckedSim, SeedsAndFaultsChangeTheHash) {
   const auto hash = [](std::int64_t seed, const std::string& fail) {
