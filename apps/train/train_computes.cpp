@@ -32,6 +32,15 @@ struct Replica {
   std::shared_ptr<GradientGroup> group;
 };
 
+// By how much the batches of a step lie behind those that the sampler has for it: see
+// LoaderOptions.
+Step steps_left_out(const TrainJob& job) {
+  const Horizon& horizon = job.run.parts->horizon;
+  const double all = horizon.steps_per_epoch * static_cast<double>(job.options.workers);
+  const double of_sampler = all / static_cast<double>(job.sampled_ranks());
+  return std::llround(horizon.first_epoch * std::round(of_sampler)) - horizon.first_step;
+}
+
 Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, at::Device device,
                                                 const Replica& replica) {
   auto precision = parse_precision(job.options.precision, device);
@@ -45,7 +54,7 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
   config.data = job.data;
   config.name = replica.name;
   config.rank = rank;
-  config.ranks = job.options.workers;
+  config.ranks = job.sampled_ranks();
   config.batch_size = step_samples(job.options);
   config.passes = job.options.accumulate;
   config.replica = replica.index;
@@ -60,9 +69,7 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
   config.accuracy_every = job.options.log_every;
   config.last_step = job.run.parts->horizon.steps;
   config.loader.augment = true;
-  const Horizon& horizon = job.run.parts->horizon;
-  config.loader.shift =
-      std::llround(horizon.first_epoch * horizon.steps_per_epoch) - horizon.first_step;
+  config.loader.shift = steps_left_out(job);
   config.loss = *parse_loss(job.options.loss);  // checked with the data
   config.label_smoothing = job.options.label_smoothing;
   return TorchCompute::make(std::move(config));

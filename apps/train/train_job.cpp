@@ -158,20 +158,24 @@ Expected<void> check_train_options(const TrainOptions& o) {
 
 namespace {
 
-// Without data the steps are the only length that there is.
-Expected<std::int64_t> steps_per_epoch(const TrainJob& job) {
+// Without data the steps are the only length that there is. Where other ranks continue a run, the
+// batches of an epoch stay: they need not take a whole number of steps.
+Expected<double> steps_per_epoch(const TrainJob& job) {
   const TrainOptions& o = job.options;
-  if (!job.data) return std::max<std::int64_t>(1, o.steps);
-  auto sampler = Sampler::make(seed_of(o), job.data->info().train_size, o.workers, step_samples(o));
+  if (!job.data) return static_cast<double>(std::max<std::int64_t>(1, o.steps));
+  const std::int64_t samples = job.data->info().train_size;
+  const auto present = Sampler::make(seed_of(o), samples, o.workers, step_samples(o));
+  if (!present) return present.error();
+  const auto sampler = Sampler::make(seed_of(o), samples, job.sampled_ranks(), step_samples(o));
   if (!sampler) return sampler.error();
-  return sampler->steps_per_epoch();
+  return static_cast<double>(sampler->batches_per_epoch()) / static_cast<double>(o.workers);
 }
 
 // Servers that a change of the wiring may bring, at most.
 constexpr std::int32_t kServerRoom = 8;
 
 // Sets the run's parts, ranks and delays.
-Expected<void> lay_out_run(TrainJob& job, std::int64_t steps_per_epoch) {
+Expected<void> lay_out_run(TrainJob& job, double steps_per_epoch) {
   const TrainOptions& o = job.options;
   auto parts = make_job_parts(job, steps_per_epoch);
   if (!parts) return parts.error();
@@ -197,6 +201,14 @@ Expected<void> find_model(TrainJob& job) {
   return add_layout(job);
 }
 
+// Where other ranks continue a run, its steps are rounded up: what is planned is not.
+void keep_planned_end(TrainJob& job) {
+  if (job.start.ranks == 0 || !job.run.parts->horizon.by_samples) return;
+  auto parts = std::make_shared<SharedParts>(*job.run.parts);
+  parts->horizon.planned_epochs = job.options.epochs;
+  job.run.parts = std::move(parts);
+}
+
 }  // namespace
 
 Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
@@ -215,12 +227,13 @@ Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
   if (auto threads = check_math_threads(); !threads) return threads.error();
   limit_math_threads(job.run.threads);
   if (auto read = (maker.data ? maker.data : read_data)(job); !read) return read.error();
+  if (auto read = read_resume(job); !read) return read.error();
   const auto steps = steps_per_epoch(job);
   if (!steps) return steps.error();
-  if (auto read = read_resume(job); !read) return read.error();
   if (auto laid_out = lay_out_run(job, *steps); !laid_out) return laid_out.error();
   if (job.data)
     if (auto found = find_model(job); !found) return found.error();
+  keep_planned_end(job);
   if (auto made = (maker.computes ? maker.computes : make_computes)(job); !made)
     return made.error();
   job.parts = job.run.parts;

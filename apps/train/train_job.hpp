@@ -29,13 +29,15 @@ struct TrainJob {
   std::int64_t parameters = 0;
   std::shared_ptr<Compute> evaluator;  // for the model that training ends with
   RunConfig run;
-  HorizonStart start;     // of a run that continues with another number of steps in an epoch
+  HorizonStart start;     // of a run that continues with other numbers
   std::string continues;  // a line about the run that this one continues, or empty
   std::shared_ptr<const SharedParts> parts;     // of the run
   std::shared_ptr<const GpuClaims> gpu_claims;  // of this process; null: no worker asks for them
 
   // Process 0 supervises, validates and writes; the others only train.
   bool is_head() const { return !launched || launched->process == 0; }
+  // For which the batches of an epoch are counted: see HorizonStart.
+  std::int64_t sampled_ranks() const { return start.ranks > 0 ? start.ranks : options.workers; }
 };
 
 // Checks the options of a job that other machines run, without its files, which are theirs. Errors

@@ -71,7 +71,7 @@ struct TrainOptions {
   std::int64_t devices_per_worker = 1;
   int threads = 0;  // 0: the cores divided by the workers
   double checkpoint_every = 1;
-  // STEP@EPOCH, of the job that a process joins: see HorizonStart.
+  // Of the job that a process joins: see HorizonStart.
   std::string clock_start;
   std::string checkpoint_keep = "best";  // best | latest | all | N
   std::int64_t early_stop = 0;           // validations without a better one; 0: never

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -14,6 +15,7 @@
 
 #include "actors/run/whole_epochs.hpp"
 #include "algorithms/wiring/role_type.hpp"
+#include "apps/train/live/job_parts.hpp"
 #include "apps/zoo/models.hpp"
 #include "messages/text/number_text.hpp"
 
@@ -140,8 +142,14 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   const std::int32_t workers =
       std::max(1, static_cast<std::int32_t>(number_in(checkpoint.identity, "workers")));
   Horizon before = job.run.parts->horizon;
-  before.steps_per_epoch *= static_cast<double>(job.run.workers()) / workers;
+  const double batches = before.steps_per_epoch * job.run.workers();
+  before.steps_per_epoch = std::round(batches) / workers;
   before.steps = end;
+  // Where that end was rounded up, it is the one of the present epochs or of others.
+  const bool rounded =
+      before.by_samples && before.steps_per_epoch != std::floor(before.steps_per_epoch);
+  const Step of_present = steps_of_epochs(job.options.epochs, job.start, before.steps_per_epoch);
+  before.planned_epochs = rounded && end == of_present ? job.options.epochs : 0;
   end = in_its_steps(before, workers);
   if (steps == end) return {};
   if (counts_steps && steps < end && *most >= steps) return too_short;
@@ -243,6 +251,8 @@ Expected<void> read_resume(TrainJob& job) {
   auto checkpoint = read_checkpoint(job.options.resume);
   if (!checkpoint) return checkpoint.error();
   job.start = horizon_start_in(checkpoint->identity);
+  if (job.start.ranks == 0) job.start.ranks = number_in(checkpoint->identity, "workers");
+  if (job.start.ranks == job.options.workers) job.start.ranks = 0;
   const std::int64_t before = samples_of_step(checkpoint->identity);
   const auto workers =
       std::min(checkpoint->ranks.size(),

@@ -91,24 +91,29 @@ Expected<void> check_numbers(const TrainOptions& o) {
   return check_trace_options(o);
 }
 
+// Of a run that continues with other numbers the last epoch is complete.
+Step steps_of_epochs(double epochs, const HorizonStart& start, double steps_per_epoch) {
+  const double left = std::max(0.0, epochs - start.epoch) * steps_per_epoch;
+  if (start.step > 0 || steps_per_epoch != std::floor(steps_per_epoch))
+    return start.step + static_cast<Step>(std::ceil(left - 1e-9));
+  return std::max<Step>(1, std::llround(left));
+}
+
 Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
-                                                            std::int64_t steps_per_epoch) {
+                                                            double steps_per_epoch) {
   const TrainOptions& o = job.options;
   auto plan = resolve(job.wiring);
   if (!plan) return plan.error();
   plan->seed = seed_of(o);
   Horizon horizon;
-  horizon.steps_per_epoch = static_cast<double>(steps_per_epoch);
+  horizon.steps_per_epoch = steps_per_epoch;
   horizon.by_samples = o.steps <= 0;
   if (o.epochs * horizon.steps_per_epoch > kMaxSteps)
     return bad_input("--epochs " + number_text(o.epochs) + ": more than " +
                      std::to_string(kMaxSteps) + " steps of each worker: use fewer");
   horizon.first_step = job.start.step;
   horizon.first_epoch = job.start.epoch;
-  const double left = std::max(0.0, o.epochs - job.start.epoch) * horizon.steps_per_epoch;
-  horizon.steps = o.steps > 0          ? o.steps
-                  : job.start.step > 0 ? job.start.step + static_cast<Step>(std::ceil(left - 1e-9))
-                                       : std::max<Step>(1, std::llround(left));
+  horizon.steps = o.steps > 0 ? o.steps : steps_of_epochs(o.epochs, job.start, steps_per_epoch);
   LrConfig rate;
   rate.lr = o.lr;
   rate.spec = o.lr_schedule;
@@ -117,7 +122,8 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
   rate.warmup_from = o.warmup_from;
   rate.per_256 = o.lr_per_256;
   rate.global_batch = o.workers * step_samples(o);
-  rate.epochs = horizon.epoch_of(horizon.steps);
+  rate.epochs = horizon.by_samples && job.start.ranks > 0 ? o.epochs  // the steps are rounded up
+                                                          : horizon.epoch_of(horizon.steps);
   rate.steps_per_epoch = horizon.steps_per_epoch;
   auto lr = LrSchedule::make(rate);
   if (!lr) return lr.error();
@@ -130,7 +136,7 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
   return make_parts(*plan, horizon, *lr, optimizer, static_cast<std::int32_t>(o.workers));
 }
 
-ChangeParts change_of(const TrainJob& job, std::int64_t steps_per_epoch) {
+ChangeParts change_of(const TrainJob& job, double steps_per_epoch) {
   return [options = job.options, start = job.start, made = job.run.parts, steps_per_epoch](
              const LiveSettings& settings) -> Expected<std::shared_ptr<const SharedParts>> {
     TrainJob changed;

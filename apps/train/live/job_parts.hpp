@@ -17,11 +17,14 @@ Expected<void> check_numbers(const TrainOptions& options);
 // REQUIRES: the job's options, with its workers, and its start. Errors (bad_input): a wiring that
 // does not fit them.
 Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
-                                                            std::int64_t steps_per_epoch);
+                                                            double steps_per_epoch);
+// The steps of each worker after which that many epochs lie behind: without --steps, those of a
+// run.
+Step steps_of_epochs(double epochs, const HorizonStart& start, double steps_per_epoch);
 
 // For a running job: the options that it began with, and others in their place. REQUIRES:
 // job.run.parts.
-ChangeParts change_of(const TrainJob& job, std::int64_t steps_per_epoch);
+ChangeParts change_of(const TrainJob& job, double steps_per_epoch);
 // The identity of a checkpoint after such a change. REQUIRES: job.run.identity.
 std::function<JobIdentity(const LiveSettings&)> identity_after(const TrainJob& job);
 // Reads --schedule, in process 0, and checks each change with those before it. REQUIRES:

@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr char kStartStep[] = "first-step";
 constexpr char kStartEpoch[] = "first-epoch";
+constexpr char kStartRanks[] = "first-workers";
 
 // Numbers and names that a step reads, and nothing that a rank's state holds.
 const std::set<std::string>& changeable() {
@@ -101,28 +102,38 @@ HorizonStart horizon_start_in(const JobIdentity& identity) {
   HorizonStart start;
   start.step = std::strtoll(value_in(identity, kStartStep).c_str(), nullptr, 10);
   start.epoch = std::strtod(value_in(identity, kStartEpoch).c_str(), nullptr);
+  start.ranks = std::strtoll(value_in(identity, kStartRanks).c_str(), nullptr, 10);
   return start;
 }
 
 std::string clock_start_line(const HorizonStart& start) {
-  if (start.step == 0) return "";
-  return "clock-start = \"" + std::to_string(start.step) + "@" + number_text(start.epoch) + "\"\n";
+  if (start.step == 0 && start.ranks == 0) return "";
+  const std::string ranks = start.ranks > 0 ? "/" + std::to_string(start.ranks) : "";
+  return "clock-start = \"" + std::to_string(start.step) + "@" + number_text(start.epoch) + ranks +
+         "\"\n";
 }
 
 Expected<HorizonStart> parse_clock_start(const std::string& text) {
   HorizonStart start;
-  long long step = 0;
+  long long step = 0, ranks = 0;
   int length = 0;
-  const int read = std::sscanf(text.c_str(), "%lld@%lf%n", &step, &start.epoch, &length);
+  int read = std::sscanf(text.c_str(), "%lld@%lf%n", &step, &start.epoch, &length);
+  if (read == 2 && static_cast<std::size_t>(length) < text.size())
+    read += std::sscanf(text.c_str(), "%*d@%*f/%lld%n", &ranks, &length);
   start.step = step;
-  const bool whole = read == 2 && static_cast<std::size_t>(length) == text.size();
-  if (whole && step > 0 && std::isfinite(start.epoch) && start.epoch >= 0) return start;
-  return bad_input("--clock-start " + text + ": expected STEP@EPOCH, of the job that is joined");
+  start.ranks = ranks;
+  const bool whole = read >= 2 && static_cast<std::size_t>(length) == text.size();
+  const bool changed = read == 2 ? step > 0 : step >= 0 && ranks > 0;
+  if (whole && changed && std::isfinite(start.epoch) && start.epoch >= 0) return start;
+  return bad_input("--clock-start " + text +
+                   ": expected STEP@EPOCH or STEP@EPOCH/RANKS, of the job that is joined");
 }
 
 void put_horizon_start(const HorizonStart& start, JobIdentity& identity) {
   identity.erase(kStartStep);
   identity.erase(kStartEpoch);
+  identity.erase(kStartRanks);
+  if (start.ranks > 0) identity[kStartRanks] = std::to_string(start.ranks);
   if (start.step == 0) return;
   identity[kStartStep] = std::to_string(start.step);
   identity[kStartEpoch] = number_text(start.epoch);

@@ -28,15 +28,19 @@ struct AllowedChanges {
 };
 AllowedChanges allow_changes(JobIdentity saved, const JobIdentity& present);
 
-// Where the steps of an epoch have changed during a run: see Horizon. Kept in its checkpoints.
+// What the epochs of a run are counted by where its numbers have changed. Kept in its checkpoints.
 struct HorizonStart {
+  // Where the samples of a step have changed: see Horizon.
   Step step = 0;
   double epoch = 0;
+  // The ranks with which the run began, if others continue: an epoch keeps the batches that those
+  // share. 0: the workers of the job.
+  std::int64_t ranks = 0;
 };
 HorizonStart horizon_start_in(const JobIdentity& identity);
 void put_horizon_start(const HorizonStart& start, JobIdentity& identity);
 // The same for a process that joins: a line of the job file, empty where nothing has changed, and
-// its value as it is read. Errors (bad_input): another text.
+// its value as it is read, STEP@EPOCH or STEP@EPOCH/RANKS. Errors (bad_input): another text.
 std::string clock_start_line(const HorizonStart& start);
 Expected<HorizonStart> parse_clock_start(const std::string& text);
 

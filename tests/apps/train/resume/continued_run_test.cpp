@@ -1,0 +1,234 @@
+// A run that others continue deals the samples of each epoch as if the same ranks had gone on.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/train/resume/saved_job.hpp"
+#include "apps/train/train_job.hpp"
+#include "tests/apps/process.hpp"
+#include "tests/gpu/tiny_data.hpp"
+
+namespace grapevine {
+namespace continued_run_test {
+
+// The batches that enter training. A gradient that nobody takes is of none: its batch is dealt
+// anew.
+struct Seen {
+  using Samples = std::vector<std::int64_t>;
+  struct Dealt {
+    std::uint64_t epoch = 0;  // its seed of augmentations: each epoch has its own
+    Samples samples;
+  };
+
+  void take(Rank rank, Step step) {
+    const Dealt& dealt = asked.at({rank, step});
+    if (taken.count(dealt.epoch) == 0) epochs.push_back(dealt.epoch);
+    for (const std::int64_t sample : dealt.samples) ++taken[dealt.epoch][sample];
+  }
+
+  Dealt read;
+  std::map<std::pair<Rank, Step>, Dealt> asked;
+  std::vector<std::uint64_t> epochs;                           // in their order
+  std::map<std::uint64_t, std::map<std::int64_t, int>> taken;  // how often, by epoch and sample
+};
+
+class SeenData : public TinyData {
+ public:
+  SeenData(DataInfo info, std::shared_ptr<Seen> seen)
+      : TinyData(std::move(info)), seen_(std::move(seen)) {}
+
+  Expected<Batch> batch(Split split, const std::vector<std::int64_t>& indices,
+                        std::uint64_t augment_seed) const override {
+    seen_->read = {augment_seed, indices};
+    return TinyData::batch(split, indices, augment_seed);
+  }
+
+ private:
+  std::shared_ptr<Seen> seen_;
+};
+
+class SeenCompute : public Compute {
+ public:
+  SeenCompute(std::shared_ptr<Compute> own, Rank rank, std::shared_ptr<Seen> seen)
+      : own_(std::move(own)), rank_(rank), seen_(std::move(seen)) {}
+
+  std::int64_t dimension() const override { return own_->dimension(); }
+  FrozenTensor initial_parameters() const override { return own_->initial_parameters(); }
+  FrozenTensor initial_buffers() const override { return own_->initial_buffers(); }
+  Gradient gradient(GradientRequest request) override {
+    const Step step = request.step;
+    Gradient gradient = own_->gradient(std::move(request));
+    seen_->asked[{rank_, step}] = seen_->read;
+    return gradient;
+  }
+  Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) override {
+    return own_->evaluate(z, buffers);
+  }
+
+ private:
+  std::shared_ptr<Compute> own_;
+  Rank rank_;
+  std::shared_ptr<Seen> seen_;
+};
+
+struct Watcher : RunObserver {
+  explicit Watcher(std::shared_ptr<Seen> batches) : seen(std::move(batches)) {}
+  void on_step(const StepReport& report) override { seen->take(report.rank, report.step); }
+  void on_validation(Epoch, const Evaluation&) override {}
+  void on_checkpoint(const std::string&) override {}
+  void on_warning(const std::string& message) override { ADD_FAILURE() << message; }
+  void on_end(RunResult) override {}
+
+  std::shared_ptr<Seen> seen;
+};
+
+struct Part {
+  std::int64_t workers = 0;
+  Step steps = 0;     // where the run begins
+  double epochs = 0;  // where it continues
+};
+
+struct Shape {
+  std::int64_t samples = 0, batch = 0;
+  bool by_length = false;
+  std::vector<Part> parts;
+};
+
+std::string text_of(const Shape& shape) {
+  std::string text = std::to_string(shape.samples) + " samples, batch " +
+                     std::to_string(shape.batch) + (shape.by_length ? ", by length" : "");
+  for (const Part& part : shape.parts)
+    text += ", " + std::to_string(part.workers) + " workers to " +
+            (part.steps > 0 ? "step " + std::to_string(part.steps)
+                            : "epoch " + std::to_string(part.epochs));
+  return text;
+}
+
+void train(const Shape& shape, const Part& part, const std::string& out,
+           const std::shared_ptr<Seen>& seen) {
+  TrainOptions options;
+  options.algorithm = "ar";
+  options.model = "linear";
+  options.workers = part.workers;
+  options.batch_size = shape.batch;
+  options.steps = part.steps;
+  if (part.epochs > 0) options.epochs = part.epochs;
+  options.threads = 1;
+  options.trace = "off";
+  options.validate = "end";
+  options.checkpoint_every = 0;
+  options.out = out;
+  if (part.steps == 0) options.resume = out;
+  JobMaker maker;
+  maker.data = [&](TrainJob& job) {
+    DataInfo info;
+    info.name = "seen";
+    info.sample_shape = {1, 1, 2};
+    info.classes = 2;
+    info.train_size = shape.samples;
+    info.by_length = shape.by_length;
+    job.data = std::make_shared<SeenData>(info, seen);
+    return Expected<void>();
+  };
+  auto job = make_train_job(options, maker);
+  ASSERT_TRUE(job.ok()) << job.error().message;
+  for (std::size_t rank = 0; rank < job->run.computes.size(); ++rank)
+    job->run.computes[rank] = std::make_shared<SeenCompute>(std::move(job->run.computes[rank]),
+                                                            static_cast<Rank>(rank), seen);
+  seen->asked.clear();
+  const RunResult result = run_virtual(std::move(job->run), std::make_shared<Watcher>(seen));
+  ASSERT_FALSE(result.error) << result.error->message;
+}
+
+// An epoch has as many whole batches as the ranks share with which the run began: what is left over
+// is the rest of that division, whoever continues.
+void expect_shared(const Shape& shape, const Seen& seen) {
+  const std::int64_t first = shape.parts.front().workers;
+  const std::int64_t batches = shape.samples / (first * shape.batch) * first;
+  const double planned = shape.parts.back().epochs;
+  std::int64_t total = 0;
+  for (std::size_t epoch = 0; epoch < seen.epochs.size(); ++epoch) {
+    const auto& taken = seen.taken.at(seen.epochs[epoch]);
+    for (const auto& [sample, count] : taken)
+      EXPECT_EQ(count, 1) << "sample " << sample << " in epoch " << epoch;
+    if (static_cast<double>(epoch) + 1 <= planned) {
+      EXPECT_EQ(static_cast<std::int64_t>(taken.size()), batches * shape.batch)
+          << "epoch " << epoch;
+    }
+    total += static_cast<std::int64_t>(taken.size());
+  }
+  // The last step of all ranks completes the last epoch.
+  const auto least = static_cast<std::int64_t>(std::ceil(planned * static_cast<double>(batches)));
+  EXPECT_GE(total, least * shape.batch);
+  EXPECT_LT(total, (least + shape.parts.back().workers) * shape.batch);
+}
+
+Shape random_shape(std::uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  const auto upto = [&rng](std::uint64_t most) {
+    return 1 + static_cast<std::int64_t>(rng() % most);
+  };
+  Shape shape;
+  shape.by_length = rng() % 2 == 0;
+  shape.batch = upto(4);
+  std::int64_t most = 0;
+  for (int i = 0; i < 3; ++i) {
+    shape.parts.push_back({upto(5), 0, 0});
+    most = std::max(most, shape.parts.back().workers);
+  }
+  shape.samples = most * shape.batch + upto(40);
+  const std::int64_t first = shape.parts.front().workers;
+  const std::int64_t steps = shape.samples / (first * shape.batch);  // an epoch
+  shape.parts.front().steps = upto(static_cast<std::uint64_t>(2 * steps));
+  // Amid an epoch, and at the end of one.
+  shape.parts[1].epochs = std::floor(static_cast<double>(shape.parts[0].steps) / steps) + 1.5;
+  shape.parts[2].epochs = std::ceil(shape.parts[1].epochs) + static_cast<double>(rng() % 2);
+  return shape;
+}
+
+TEST(SharedEpochs, NoSampleOfAnEpochIsTakenTwiceHoweverManyRanksContinue) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    const Shape shape = random_shape(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + text_of(shape));
+    const TemporaryDirectory folder;
+    const auto seen = std::make_shared<Seen>();
+    for (const Part& part : shape.parts) {
+      train(shape, part, (folder.path() / "run").string(), seen);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    expect_shared(shape, *seen);
+  }
+}
+
+// A process that joins learns it from the job.
+TEST(SharedEpochs, AProcessThatJoinsCountsThemAlike) {
+  for (const HorizonStart& start :
+       {HorizonStart{30, 1.5, 0}, HorizonStart{0, 0, 4}, HorizonStart{30, 0.1, 4}}) {
+    const std::string line = clock_start_line(start);
+    const std::size_t begin = line.find('"') + 1;
+    const std::string text = line.substr(begin, line.rfind('"') - begin);
+    const auto read = parse_clock_start(text);
+    ASSERT_TRUE(read.ok()) << text;
+    EXPECT_EQ(read->step, start.step);
+    EXPECT_EQ(read->epoch, start.epoch);
+    EXPECT_EQ(read->ranks, start.ranks);
+    JobIdentity identity = {{"workers", "2"}};
+    put_horizon_start(start, identity);
+    EXPECT_EQ(horizon_start_in(identity).step, start.step);
+    EXPECT_EQ(horizon_start_in(identity).ranks, start.ranks);
+  }
+  EXPECT_EQ(clock_start_line({}), "");
+  for (const char* text :
+       {"", "3", "3@", "0@1", "3@-1", "3@1/", "3@1/0", "3@1/-2", "3@1/2x", "-3@1/2", "3@nan", "x"})
+    EXPECT_FALSE(parse_clock_start(text).ok()) << text;
+}
+
+}  // namespace continued_run_test
+}  // namespace grapevine
