@@ -1,8 +1,14 @@
 #include "algorithms/wiring/shared_parts.hpp"
 
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include "algorithms/wiring/role_type.hpp"
+#include "messages/check.hpp"
+#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 
@@ -73,11 +79,47 @@ Expected<std::shared_ptr<const SharedParts>> parts_among(const SharedParts& part
   return std::shared_ptr<const SharedParts>(*std::move(changed));
 }
 
+namespace {
+
+// For a run that continues with another batch size and keeps the rounds that lie behind, `behind`
+// of them in `epochs`: both ends of a message of theirs that is still on its way see the graph of
+// the run before.
+CountSchedule by_round(const CountSchedule& by_epoch, double behind, double epochs,
+                       double rounds_per_epoch) {
+  constexpr double kRounding = 1e-6;  // must not put off a change by a round
+  if (by_epoch.values().size() == 1) return by_epoch;
+  std::string text;
+  std::istringstream entries(by_epoch.to_string());
+  for (std::string entry; std::getline(entries, entry, ',');) {
+    const std::size_t colon = entry.find(':');
+    double epoch = 0;
+    std::from_chars(entry.data(), entry.data() + colon, epoch);
+    const double round =
+        epoch < epochs ? epoch * behind / epochs : behind + (epoch - epochs) * rounds_per_epoch;
+    text += (text.empty() ? "0" : "," + number_text(std::max(round - kRounding, round / 2))) +
+            entry.substr(colon);
+  }
+  const auto schedule = CountSchedule::parse(text);
+  GRAPEVINE_CHECK(schedule.ok(), text);
+  return *schedule;
+}
+
+}  // namespace
+
 Expected<void> make_graph(SharedParts& parts, std::int32_t ranks) {
+  const Horizon& horizon = parts.horizon;
+  const std::string& topology = parts.plan.graph.topology;
+  const CountSchedule& peers = parts.plan.graph.peers;
   const double local_steps = parts.exchanges.mean_local_steps();
+  const double rounds_per_epoch = horizon.steps_per_epoch / local_steps;
+  const double behind = static_cast<double>(horizon.first_step) / local_steps;
+  // Other members count their rounds from where they take over.
+  const bool begin_anew = horizon.members_have_changed() || behind == 0;
   auto graph =
-      GossipGraph::make(parts.plan.graph.topology, parts.plan.graph.peers, ranks,
-                        parts.horizon.steps_per_epoch / local_steps, parts.horizon.first_epoch);
+      begin_anew
+          ? GossipGraph::make(topology, peers, ranks, rounds_per_epoch, horizon.first_epoch)
+          : GossipGraph::make(
+                topology, by_round(peers, behind, horizon.first_epoch, rounds_per_epoch), ranks, 1);
   if (!graph) return graph.error();
   parts.graph = std::move(*graph);
   return {};

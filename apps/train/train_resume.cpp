@@ -279,6 +279,16 @@ static Expected<void> change_workers(TrainJob& job, AllowedChanges& changes) {
                      ": beside servers, in nodes and in levels their number cannot change: give "
                      "the same options, or begin a new run with its model: --init " +
                      job.options.resume + " --out DIR");
+  const auto view = job.run.resume->view();
+  if (!view) return view.error();
+  const bool rounds_lie_behind = job.start.step > 0 && !view->has_value();
+  if (rounds_lie_behind && job.run.parts->graph &&
+      job.run.parts->plan.graph.peers.values().size() > 1)
+    return bad_input("--resume " + job.options.resume + ": workers was " + before + ", now it is " +
+                     now +
+                     ": with wiring.peers by epoch their number cannot change after the batch size "
+                     "has: give the same options, or begin a new run with its model: --init " +
+                     job.options.resume + " --out DIR");
   changes.lines.push_back("workers " + now + " instead of " + before);
   before = now;
   return job.run.resume->change_ranks(job.run.ranks, job.start.step, job.start.epoch);

@@ -1,5 +1,6 @@
 // The plan of levels, what their ranks share, and their entry as a role.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "algorithms/roles/levels/level.hpp"
@@ -44,6 +45,18 @@ Expected<std::shared_ptr<const SharedParts>> parts_inside(const SharedParts& par
                     parts.layout);
 }
 
+// In periods. Where the numbers of a run that continues changed amid a period: from the next one.
+Horizon in_periods(const Horizon& steps, const ExchangeSteps& exchanges) {
+  const double length = exchanges.mean_local_steps();
+  const double behind = std::ceil(static_cast<double>(steps.first_step) / length);
+  Horizon periods;
+  periods.steps = exchanges.count();
+  periods.steps_per_epoch = steps.steps_per_epoch / length;
+  periods.first_step = static_cast<Step>(behind);
+  periods.first_epoch = steps.epoch_at(behind * length);
+  return periods;
+}
+
 // A step of the role outside is a period, and its rate 1.
 Expected<std::shared_ptr<const SharedParts>> parts_outside(const SharedParts& parts,
                                                            std::int32_t groups) {
@@ -51,13 +64,10 @@ Expected<std::shared_ptr<const SharedParts>> parts_outside(const SharedParts& pa
   plan.seed = parts.plan.seed;
   plan.local.steps = LocalSteps();
   if (plan.compression.per_layer) plan.compression.layers = parts.plan.compression.layers;
-  Horizon horizon;
-  horizon.steps = parts.exchanges.count();
-  horizon.steps_per_epoch = parts.horizon.steps_per_epoch / parts.exchanges.mean_local_steps();
   LrConfig rate;
   rate.lr = 1;
-  return make_parts(plan, horizon, *LrSchedule::make(rate), OptimizerConfig(), groups,
-                    parts.layout);
+  return make_parts(plan, in_periods(parts.horizon, parts.exchanges), *LrSchedule::make(rate),
+                    OptimizerConfig(), groups, parts.layout);
 }
 
 Expected<void> prepare_levels(SharedParts& parts, std::int32_t groups) {

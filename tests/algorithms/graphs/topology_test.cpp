@@ -8,11 +8,15 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <random>
 #include <set>
 #include <thread>
 #include <utility>
 
 #include "algorithms/graphs/gossip_graph.hpp"
+#include "algorithms/wiring/role_type.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/wiring.hpp"
 
 namespace grapevine {
 namespace topology_test {
@@ -685,6 +689,54 @@ TEST(Topology, AThousandRanksInEveryGraph) {
         EXPECT_TRUE(std::binary_search(back.begin(), back.end(), i));
       }
     }
+  }
+}
+
+// A run that continues with another batch size keeps the rounds that lie behind it: the schedule is
+// followed by the epochs of both batch sizes together. Among other members rounds begin anew.
+TEST(GossipGraph, SchedulesFollowTheEpochsOfARunWithAnotherBatchSize) {
+  const std::string text = "0:1,1:2,2.5:3,4:4";
+  const CountSchedule peers = *CountSchedule::parse(text);
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 rng(seed);
+    const auto local_steps = static_cast<Step>(1 + rng() % 4);
+    Horizon horizon;
+    horizon.steps = 400;
+    horizon.steps_per_epoch = static_cast<double>(4 + rng() % 30);
+    horizon.first_step = static_cast<Step>(rng() % 60);
+    horizon.first_epoch = static_cast<double>(horizon.first_step) / (4.0 + rng() % 30);
+    Wiring wiring;
+    ASSERT_TRUE(wiring.set("exchange", "gossip"));
+    ASSERT_TRUE(wiring.set("topology", "exponential"));
+    ASSERT_TRUE(wiring.set("peers", text));
+    ASSERT_TRUE(wiring.set("local_steps", std::to_string(local_steps)));
+    const Plan plan = *resolve(wiring);
+    constexpr std::int32_t kMembers = 16;
+    const auto parts =
+        make_parts(plan, horizon, *LrSchedule::make({}), OptimizerConfig(), kMembers);
+    ASSERT_TRUE(parts.ok()) << parts.error().message;
+    for (Step step = horizon.first_step; step < horizon.steps; ++step) {
+      if (step % local_steps != 0) continue;
+      const std::int64_t round = step / local_steps;
+      EXPECT_EQ((*parts)->graph->out(round, 3).size(),
+                static_cast<std::size_t>(peers.at(horizon.epoch_of(step) + 1e-9)))
+          << "round " << round;
+    }
+    // Messages of the last rounds may be on their way.
+    for (std::int64_t round = 0; round * local_steps < horizon.first_step; ++round) {
+      const double epoch = horizon.first_epoch * static_cast<double>(round * local_steps) /
+                           static_cast<double>(horizon.first_step);
+      EXPECT_EQ((*parts)->graph->out(round, 3).size(),
+                static_cast<std::size_t>(peers.at(epoch + 1e-9)))
+          << "round " << round << ", behind";
+    }
+    MemberChange change;
+    for (Rank rank = 0; rank < kMembers; ++rank) change.before.push_back(rank);
+    change.horizon = horizon.among(kMembers, kMembers, 60, horizon.epoch_of(60));
+    const auto among = *parts_among(**parts, change);
+    EXPECT_EQ(among->graph->out(0, 3).size(),
+              static_cast<std::size_t>(peers.at(horizon.epoch_of(60))));
   }
 }
 

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/roles/levels/level_parts.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/short_runs.hpp"
@@ -285,6 +287,34 @@ TEST(Level, PeriodsEndWithAnExchangeInside) {
   const auto by_epoch = parts_of("0:3,1:6");
   ASSERT_FALSE(by_epoch.ok());
   EXPECT_THAT(by_epoch.error().message, HasSubstr("periods, which must have one length"));
+}
+
+// A run that continues with another batch size has another number of periods in an epoch from then
+// on: those that lie behind it do not count again.
+TEST(Level, PeriodsFollowTheEpochsOfARunWithAnotherBatchSize) {
+  for (const Step first_step : {0, 1, 8, 12, 30})
+    for (const double steps_per_epoch : {6.0, 20.0}) {
+      SCOPED_TRACE(testing::Message() << "step " << first_step << ", " << steps_per_epoch);
+      Horizon horizon;
+      horizon.steps = 120;
+      horizon.steps_per_epoch = steps_per_epoch;
+      horizon.first_step = first_step;
+      horizon.first_epoch = static_cast<double>(first_step) / 10;
+      const Plan plan = sim::plan_of(
+          inner(1, 2, {{"exchange", "aggregate"}}) + kGossip +
+          Keys{{"topology", "exponential"}, {"peers", "0:1,2:2,4:7"}, {"local_steps", "4"}});
+      const auto parts = make_parts(plan, horizon, *LrSchedule::make({}), OptimizerConfig(), 16);
+      ASSERT_TRUE(parts.ok()) << parts.error().message;
+      const SharedParts& outside = *data_as<LevelParts>((*parts)->prepared).outside;
+      const CountSchedule peers = *CountSchedule::parse("0:1,2:2,4:7");
+      for (std::int64_t period = (first_step + 3) / 4; period < 30; ++period) {
+        const double epoch = horizon.epoch_of(period * 4);
+        EXPECT_NEAR(outside.horizon.epoch_of(period), epoch, 1e-9) << period;
+        EXPECT_EQ(outside.graph->out(period, 0).size(),
+                  static_cast<std::size_t>(peers.at(epoch + 1e-9)))
+            << period;
+      }
+    }
 }
 
 // Without a number of its own a level exchanges whenever the ranks inside have.
