@@ -111,9 +111,12 @@ double LrSchedule::epochs_of(const Moment& moment) const {
 LrSchedule LrSchedule::among(const Horizon& horizon) const {
   LrSchedule changed = *this;
   if (step_epochs_ > 0) changed.step_epochs_ = 1 / horizon.steps_per_epoch;
-  if (!horizon.by_samples && horizon.steps > 0) {
-    const auto steps = static_cast<double>(horizon.steps);
-    changed.epochs_ = steps / horizon.steps_per_epoch;
+  // What the decay follows, if it is given in steps: a PERIOD, or the length of the run.
+  const bool has_period = kind_ == Kind::exponential;
+  double steps = horizon.by_samples ? 0 : static_cast<double>(horizon.steps);
+  if (has_period) steps = moments_[0].in_steps ? moments_[0].number : 0;
+  if (steps > 0) {
+    (has_period ? changed.period_ : changed.epochs_) = steps / horizon.steps_per_epoch;
     changed.first_epoch_ = horizon.first_epoch;
     changed.first_progress_ = static_cast<double>(horizon.first_step) / steps;
   }
@@ -123,7 +126,7 @@ LrSchedule LrSchedule::among(const Horizon& horizon) const {
     changed.warmup_from_epoch_ = horizon.first_epoch;
     changed.warmup_done_ = static_cast<double>(horizon.first_step) / warmup_steps_;
   }
-  for (std::size_t i = 0; i < moments_.size(); ++i)
+  for (std::size_t i = 0; i < milestones_.size(); ++i)
     if (moments_[i].in_steps) changed.milestones_[i] = horizon.epoch_at(moments_[i].number);
   return changed;
 }
@@ -161,6 +164,7 @@ Expected<void> LrSchedule::parse_exponential(const std::string& spec, const std:
                        "exponential:GAMMA[@PERIOD] with GAMMA above 0 and a PERIOD of epochs, "
                        "or of steps such as 500s, above 0");
   gamma_ = *gamma;
+  moments_ = {*period};
   period_ = epochs_of(*period);
   return {};
 }
@@ -239,7 +243,7 @@ double LrSchedule::decay_at(double epoch) const {
     case Kind::polynomial:
       return numbers_[1] + (1 - numbers_[1]) * std::pow(1 - progress, numbers_[0]);
     case Kind::exponential:
-      return std::pow(gamma_, epoch / period_);
+      return std::pow(gamma_, first_progress_ + (epoch - first_epoch_) / period_);
     case Kind::one_cycle: {
       // The step before the part UP is over has the rate lr, and the last one that of the end.
       const double up = numbers_[0], first = 1 / numbers_[1];

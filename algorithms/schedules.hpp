@@ -51,8 +51,8 @@ class LrSchedule {
   // Rate for an update at `epoch` (fractional, >= 0).
   double at(double epoch) const;
   // The same for members that take over at horizon.first_step, with epochs of another number of
-  // steps: what is given in steps, moments, the warm-up and the length of a run of so many steps,
-  // has other epochs then. A PERIOD stays.
+  // steps: what is given in steps, moments, a PERIOD, the warm-up and the length of a run of so many
+  // steps, has other epochs then.
   LrSchedule among(const Horizon& horizon) const;
   double base() const { return base_; }
   bool warms_up_at(double epoch) const { return epoch < warmup_epochs_; }
@@ -87,7 +87,7 @@ class LrSchedule {
   double warmup_done_ = 0;
   double step_epochs_ = 0;  // of one step
   // The part of the run that lies behind an epoch is first_progress_ + (epoch - first_epoch_) /
-  // epochs_.
+  // epochs_; exponential: the periods, with period_ in the place of epochs_.
   double epochs_ = 1;
   double first_epoch_ = 0;
   double first_progress_ = 0;
