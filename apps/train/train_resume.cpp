@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 #include <zlib.h>
 
+#include "actors/record/checkpoints/checkpoint_writer.hpp"
 #include "actors/run/whole_epochs.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/train/live/job_parts.hpp"
@@ -319,6 +320,7 @@ Expected<void> check_resume(TrainJob& job) {
   const std::string& resume = job.options.resume;
   AllowedChanges changes = allow_changes(with_resolved_wiring(checkpoint->identity),
                                          with_resolved_wiring(job.run.identity));
+  changes.saved.erase(kNextChange);  // for add_schedule()
   if (changes.batch_size && !job.run.parts->plan.role->plans_each_rank)
     return bad_input("--resume " + resume +
                      ": ranks at their own pace count their steps together, so the batch size "

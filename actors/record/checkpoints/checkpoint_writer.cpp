@@ -16,10 +16,13 @@ Expected<std::string> try_write(const CheckpointWriterConfig& config, const Writ
                                 const std::function<void()>& on_progress,
                                 const std::string& shards) {
   try {
-    const bool changed = config.identity_with && !order.settings.empty();
-    return write_checkpoint(
-        config.folder, changed ? config.identity_with(order.settings) : config.identity, order,
-        on_progress, shards, config.job_file_with ? config.job_file_with(order.settings) : "");
+    LiveSettings settings = order.settings;
+    const auto next = settings.extract(kNextChange);
+    const bool changed = config.identity_with && !settings.empty();
+    JobIdentity identity = changed ? config.identity_with(settings) : config.identity;
+    if (!next.empty()) identity[kNextChange] = next.mapped();
+    return write_checkpoint(config.folder, identity, order, on_progress, shards,
+                            config.job_file_with ? config.job_file_with(settings) : "");
   } catch (...) {
     return Error{Errc::failed, exception_line(std::current_exception())};
   }

@@ -14,6 +14,10 @@
 
 namespace grapevine {
 
+// Beside the settings of WriteCheckpoint, and then in the identity of the checkpoint: the epoch of
+// the first planned change that had neither taken place nor been left out. It is no setting.
+inline constexpr char kNextChange[] = "next-change";
+
 struct CheckpointWriterConfig {
   std::string folder;
   JobIdentity identity;

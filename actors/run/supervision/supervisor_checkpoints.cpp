@@ -1,4 +1,5 @@
 // The checkpoints of a run: the messages of the supervisor's CheckpointRounds.
+#include "actors/record/checkpoints/checkpoint_writer.hpp"
 #include "actors/record/resume_hint.hpp"
 #include "actors/record/shards/shard_folder.hpp"
 #include "actors/run/supervisor.hpp"
@@ -28,6 +29,8 @@ void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
   if (!write) return;
   write->former = progress_.former_lives(members_);
   write->settings = settings_;
+  if (scheduled_ < config_.schedule.size())
+    write->settings[kNextChange] = number_text(config_.schedule[scheduled_].epoch);
   crew_.write(std::move(*write));
 }
 

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include "actors/record/checkpoints/checkpoint_keeper.hpp"
+#include "actors/record/checkpoints/checkpoint_writer.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/monitoring/metrics_endpoint.hpp"
 #include "apps/train/live/live_settings.hpp"
@@ -177,6 +180,22 @@ std::function<JobIdentity(const LiveSettings&)> identity_after(const TrainJob& j
   };
 }
 
+// The job of a resumed run has the changes that lie behind it, but for those that had been put off.
+// Checkpoints of earlier programs do not say which.
+static void erase_done(std::vector<ScheduledChange>& schedule, const Checkpoint& checkpoint,
+                       std::int32_t workers) {
+  const std::vector<double> epochs = checkpoint.epochs();
+  const double behind = *std::min_element(epochs.begin(), epochs.begin() + workers);
+  const auto next = checkpoint.identity.find(kNextChange);
+  const double put_off = next == checkpoint.identity.end()
+                             ? std::numeric_limits<double>::infinity()
+                             : std::strtod(next->second.c_str(), nullptr);
+  const auto stays = std::find_if(schedule.begin(), schedule.end(), [&](const auto& change) {
+    return change.epoch > behind || change.epoch >= put_off;
+  });
+  schedule.erase(schedule.begin(), stays);
+}
+
 Expected<void> add_schedule(TrainJob& job) {
   const std::string& path = job.options.schedule;
   if (path.empty() || !job.is_head()) return {};
@@ -184,13 +203,7 @@ Expected<void> add_schedule(TrainJob& job) {
   if (!schedule) return schedule.error();
   const Plan& begun = job.run.parts->plan;
   if (!changes_members(begun)) return bad_input("--schedule " + path + ": " + kKeepsNumbers);
-  // The job of a resumed run has those that lie behind it.
-  if (job.run.resume) {
-    const std::vector<double> epochs = job.run.resume->epochs();
-    const double behind = *std::min_element(epochs.begin(), epochs.begin() + job.run.workers());
-    while (!schedule->empty() && schedule->front().epoch <= behind)
-      schedule->erase(schedule->begin());
-  }
+  if (job.run.resume) erase_done(*schedule, *job.run.resume, job.run.workers());
   LiveSettings settings;
   for (const ScheduledChange& change : *schedule) {
     const std::string where = "--schedule " + path + ": epoch " + number_text(change.epoch) + ": ";

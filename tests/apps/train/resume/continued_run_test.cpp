@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -81,13 +83,51 @@ class SeenCompute : public Compute {
 struct Watcher : RunObserver {
   explicit Watcher(std::shared_ptr<Seen> batches) : seen(std::move(batches)) {}
   void on_step(const StepReport& report) override { seen->take(report.rank, report.step); }
+  void on_changed(const LiveSettings& changed) override { changes.push_back(changed); }
   void on_validation(Epoch, const Evaluation&) override {}
   void on_checkpoint(const std::string&) override {}
-  void on_warning(const std::string& message) override { ADD_FAILURE() << message; }
+  void on_warning(const std::string& message) override { warnings.push_back(message); }
   void on_end(RunResult) override {}
 
   std::shared_ptr<Seen> seen;
+  std::vector<LiveSettings> changes;
+  std::vector<std::string> warnings;
 };
+
+TrainOptions usual_options(const std::string& out) {
+  TrainOptions options;
+  options.algorithm = "ar";
+  options.model = "linear";
+  options.threads = 1;
+  options.trace = "off";
+  options.validate = "end";
+  options.checkpoint_every = 0;
+  options.out = out;
+  return options;
+}
+
+// As `train` makes it, of other data.
+Expected<TrainJob> make_job(const TrainOptions& options, std::int64_t samples, bool by_length,
+                            const std::shared_ptr<Seen>& seen) {
+  JobMaker maker;
+  maker.data = [&](TrainJob& job) {
+    DataInfo info;
+    info.name = "seen";
+    info.sample_shape = {1, 1, 2};
+    info.classes = 2;
+    info.train_size = samples;
+    info.by_length = by_length;
+    job.data = std::make_shared<SeenData>(info, seen);
+    return Expected<void>();
+  };
+  auto job = make_train_job(options, maker);
+  if (!job) return job;
+  for (std::size_t rank = 0; rank < job->run.computes.size(); ++rank)
+    job->run.computes[rank] = std::make_shared<SeenCompute>(std::move(job->run.computes[rank]),
+                                                            static_cast<Rank>(rank), seen);
+  seen->asked.clear();
+  return job;
+}
 
 struct Part {
   std::int64_t workers = 0;
@@ -113,38 +153,18 @@ std::string text_of(const Shape& shape) {
 
 void train(const Shape& shape, const Part& part, const std::string& out,
            const std::shared_ptr<Seen>& seen) {
-  TrainOptions options;
-  options.algorithm = "ar";
-  options.model = "linear";
+  TrainOptions options = usual_options(out);
   options.workers = part.workers;
   options.batch_size = shape.batch;
   options.steps = part.steps;
   if (part.epochs > 0) options.epochs = part.epochs;
-  options.threads = 1;
-  options.trace = "off";
-  options.validate = "end";
-  options.checkpoint_every = 0;
-  options.out = out;
   if (part.steps == 0) options.resume = out;
-  JobMaker maker;
-  maker.data = [&](TrainJob& job) {
-    DataInfo info;
-    info.name = "seen";
-    info.sample_shape = {1, 1, 2};
-    info.classes = 2;
-    info.train_size = shape.samples;
-    info.by_length = shape.by_length;
-    job.data = std::make_shared<SeenData>(info, seen);
-    return Expected<void>();
-  };
-  auto job = make_train_job(options, maker);
+  auto job = make_job(options, shape.samples, shape.by_length, seen);
   ASSERT_TRUE(job.ok()) << job.error().message;
-  for (std::size_t rank = 0; rank < job->run.computes.size(); ++rank)
-    job->run.computes[rank] = std::make_shared<SeenCompute>(std::move(job->run.computes[rank]),
-                                                            static_cast<Rank>(rank), seen);
-  seen->asked.clear();
-  const RunResult result = run_virtual(std::move(job->run), std::make_shared<Watcher>(seen));
+  const auto watcher = std::make_shared<Watcher>(seen);
+  const RunResult result = run_virtual(std::move(job->run), watcher);
   ASSERT_FALSE(result.error) << result.error->message;
+  EXPECT_EQ(watcher->warnings, std::vector<std::string>());
 }
 
 // An epoch has as many whole batches as the ranks share with which the run began: what is left over
@@ -228,6 +248,54 @@ TEST(SharedEpochs, AProcessThatJoinsCountsThemAlike) {
   for (const char* text :
        {"", "3", "3@", "0@1", "3@-1", "3@1/", "3@1/0", "3@1/-2", "3@1/2x", "-3@1/2", "3@nan", "x"})
     EXPECT_FALSE(parse_clock_start(text).ok()) << text;
+}
+
+// A run of two ranks, 8 steps of a second in an epoch. `control`: from a rank to the supervisor.
+std::shared_ptr<Watcher> plan_changes(TrainOptions options, Duration control,
+                                      std::optional<Duration> stop_at = std::nullopt) {
+  options.workers = 2;
+  options.batch_size = 4;
+  options.delay = "lognormal=0:0";
+  options.checkpoint_every = 1;
+  const auto seen = std::make_shared<Seen>();
+  const auto watcher = std::make_shared<Watcher>(seen);
+  auto job = make_job(options, 64, false, seen);
+  EXPECT_TRUE(job.ok()) << job.error().message;
+  if (!job) return watcher;
+  job->run.world = std::make_shared<VirtualWorld>();
+  job->run.world->control_delay = control;
+  job->run.stop_at = stop_at;
+  const RunResult result = run_virtual(std::move(job->run), watcher);
+  EXPECT_FALSE(result.error) << result.error->message;
+  return watcher;
+}
+
+// A change that ranks have not answered is tried again, also by a run that continues: once.
+TEST(PlannedChanges, OneThatWasPutOffTakesPlaceInTheRunThatContinues) {
+  const TemporaryDirectory folder;
+  const std::string file = (folder.path() / "changes.toml").string();
+  std::ofstream(file) << "[[change]]\nepoch = 0.5\nlr = 0.02\n"
+                         "[[change]]\nepoch = 1\nalgorithm = 'sgp'\n"
+                         "[[change]]\nepoch = 3\nlr = 0.01\n";
+  TrainOptions options = usual_options((folder.path() / "run").string());
+  options.schedule = file;
+  options.steps = 32;
+  // An answer takes 0.6 s, and ranks have half a second for it.
+  const auto late = plan_changes(options, from_seconds(0.3), from_seconds(20));
+  EXPECT_EQ(late->changes, std::vector<LiveSettings>({{{"lr", "0.02"}}}));
+  ASSERT_FALSE(late->warnings.empty());
+  EXPECT_NE(late->warnings.front().find("does not answer"), std::string::npos)
+      << late->warnings.front();
+  options.resume = options.out;
+  options.lr = 0.02;  // of the state, as its job.toml has it
+  options.steps = 22;
+  const auto then = plan_changes(options, Duration::zero());
+  EXPECT_EQ(then->changes, std::vector<LiveSettings>({{{"algorithm", "sgp"}}}));
+  options.algorithm = "sgp";
+  options.steps = 32;
+  const auto rest = plan_changes(options, Duration::zero());
+  EXPECT_EQ(rest->changes, std::vector<LiveSettings>({{{"lr", "0.01"}}}));
+  EXPECT_TRUE(rest->warnings.empty()) << rest->warnings.front();
 }
 
 }  // namespace continued_run_test

@@ -142,6 +142,18 @@ TEST(Resume, RefusesWhatWouldMoveExchanges) {
               {"wiring.qsr", "learning rate", "--init"});
 }
 
+// Of which epochs the rounds are that lie behind, the next checkpoint does not say.
+TEST(Resume, RefusesOtherWorkersAfterAnotherBatchSizeWithPeersByEpoch) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  expect_ends(with(run_of("sgp", out), {"--workers", "4", "--set", "wiring.peers=0:1,1:2"}), 0);
+  expect_ends({"train", "--resume", out.string(), "--epochs", "4", "--batch-size", "32"}, 0,
+              {"batch-size 32 instead of 16"});
+  expect_ends({"train", "--resume", out.string(), "--epochs", "5", "--workers", "3"}, 2,
+              {"workers was 4, now it is 3", "wiring.peers by epoch", "--init"});
+  expect_ends({"train", "--resume", out.string(), "--epochs", "5"}, 0);
+}
+
 // A cosine goes on where it was, and ends with the run.
 TEST(Resume, TheRateKeepsItsEndWithAnotherNumberOfWorkers) {
   for (const char* workers : {"1", "4"}) {
