@@ -51,8 +51,8 @@ class LrSchedule {
   // Rate for an update at `epoch` (fractional, >= 0).
   double at(double epoch) const;
   // The same for members that take over at horizon.first_step, with epochs of another number of
-  // steps: what is given in steps, moments, a PERIOD, the warm-up and the length of a run of so many
-  // steps, has other epochs then.
+  // steps: what is given in steps, moments, a PERIOD, the warm-up and the length of a run of so
+  // many steps, has other epochs then.
   LrSchedule among(const Horizon& horizon) const;
   double base() const { return base_; }
   bool warms_up_at(double epoch) const { return epoch < warmup_epochs_; }
