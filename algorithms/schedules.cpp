@@ -79,8 +79,8 @@ Expected<LrSchedule> LrSchedule::make(const LrConfig& config) {
   schedule.warmup_steps_ = config.warmup_steps;
   schedule.warmup_epochs_ =
       config.warmup_steps > 0 ? config.warmup_steps * schedule.step_epochs_ : config.warmup_epochs;
-  schedule.warmup_length_ = schedule.warmup_epochs_;
-  schedule.epochs_ = config.epochs;
+  schedule.warmup_.length = schedule.warmup_epochs_;
+  schedule.run_.length = config.epochs;
 
   if (Expected<void> spec = schedule.parse_spec(config.spec); !spec) return spec.error();
   if (schedule.follows_the_end() && !(std::isfinite(config.epochs) && config.epochs > 0))
@@ -111,20 +111,13 @@ double LrSchedule::epochs_of(const Moment& moment) const {
 LrSchedule LrSchedule::among(const Horizon& horizon) const {
   LrSchedule changed = *this;
   if (step_epochs_ > 0) changed.step_epochs_ = 1 / horizon.steps_per_epoch;
-  // What the decay follows, if it is given in steps: a PERIOD, or the length of the run.
-  const bool has_period = kind_ == Kind::exponential;
-  double steps = horizon.by_samples ? 0 : static_cast<double>(horizon.steps);
-  if (has_period) steps = moments_[0].in_steps ? moments_[0].number : 0;
-  if (steps > 0) {
-    (has_period ? changed.period_ : changed.epochs_) = steps / horizon.steps_per_epoch;
-    changed.first_epoch_ = horizon.first_epoch;
-    changed.first_progress_ = static_cast<double>(horizon.first_step) / steps;
-  }
+  if (!horizon.by_samples && horizon.steps > 0)
+    changed.run_ = Progress::of_steps(static_cast<double>(horizon.steps), horizon);
+  if (kind_ == Kind::exponential && moments_[0].in_steps)
+    changed.period_ = Progress::of_steps(moments_[0].number, horizon);
   if (warmup_steps_ > 0) {
     changed.warmup_epochs_ = horizon.epoch_at(warmup_steps_);
-    changed.warmup_length_ = warmup_steps_ / horizon.steps_per_epoch;
-    changed.warmup_from_epoch_ = horizon.first_epoch;
-    changed.warmup_done_ = static_cast<double>(horizon.first_step) / warmup_steps_;
+    changed.warmup_ = Progress::of_steps(warmup_steps_, horizon);
   }
   for (std::size_t i = 0; i < milestones_.size(); ++i)
     if (moments_[i].in_steps) changed.milestones_[i] = horizon.epoch_at(moments_[i].number);
@@ -165,7 +158,7 @@ Expected<void> LrSchedule::parse_exponential(const std::string& spec, const std:
                        "or of steps such as 500s, above 0");
   gamma_ = *gamma;
   moments_ = {*period};
-  period_ = epochs_of(*period);
+  period_.length = epochs_of(*period);
   return {};
 }
 
@@ -229,7 +222,7 @@ static double half_cosine(double begin, double end, double progress) {
 
 // The factor of the rate.
 double LrSchedule::decay_at(double epoch) const {
-  const double progress = std::clamp(first_progress_ + (epoch - first_epoch_) / epochs_, 0.0, 1.0);
+  const double progress = std::clamp(run_.at(epoch), 0.0, 1.0);
   double factor = 1;
   switch (kind_) {
     case Kind::constant:
@@ -243,11 +236,11 @@ double LrSchedule::decay_at(double epoch) const {
     case Kind::polynomial:
       return numbers_[1] + (1 - numbers_[1]) * std::pow(1 - progress, numbers_[0]);
     case Kind::exponential:
-      return std::pow(gamma_, first_progress_ + (epoch - first_epoch_) / period_);
+      return std::pow(gamma_, period_.at(epoch));
     case Kind::one_cycle: {
       // The step before the part UP is over has the rate lr, and the last one that of the end.
       const double up = numbers_[0], first = 1 / numbers_[1];
-      const double peak = up - step_epochs_ / epochs_;
+      const double peak = up - step_epochs_ / run_.length;
       if (progress < peak) return half_cosine(first, 1, progress / peak);
       return half_cosine(1, first / numbers_[2], std::min((progress - peak) / (1 - up), 1.0));
     }
@@ -259,8 +252,7 @@ double LrSchedule::at(double epoch) const {
   GRAPEVINE_CHECK(epoch >= 0, "learning rate asked for epoch ", epoch);
   double rate = base_;
   if (const double end = epoch + step_epochs_; end < warmup_epochs_)
-    rate = warmup_from_ +
-           (base_ - warmup_from_) * (warmup_done_ + (end - warmup_from_epoch_) / warmup_length_);
+    rate = warmup_from_ + (base_ - warmup_from_) * warmup_.at(end);
   // The decay multiplies the warm-up, so that the rate has no jump where the warm-up ends.
   return rate * decay_at(epoch);
 }

@@ -71,6 +71,19 @@ class LrSchedule {
     double number = 0;
     bool in_steps = false;
   };
+  // How much of something lies behind an epoch. What is given in steps has another length in epochs
+  // from an epoch on, at which a part is done.
+  struct Progress {
+    double length = 1;  // epochs
+    double from = 0;
+    double done = 0;
+
+    double at(double epoch) const { return done + (epoch - from) / length; }
+    static Progress of_steps(double steps, const Horizon& horizon) {
+      return {steps / horizon.steps_per_epoch, horizon.first_epoch,
+              static_cast<double>(horizon.first_step) / steps};
+    }
+  };
   std::optional<Moment> parse_moment(std::string_view text) const;
   double epochs_of(const Moment& moment) const;
   double decay_at(double epoch) const;
@@ -80,21 +93,13 @@ class LrSchedule {
   double warmup_from_ = 0;
   double warmup_epochs_ = 0;  // its end
   double warmup_steps_ = 0;   // 0: given in epochs
-  // The part of it that lies behind an epoch is warmup_done_ + (epoch - warmup_from_epoch_) /
-  // warmup_length_.
-  double warmup_length_ = 0;
-  double warmup_from_epoch_ = 0;
-  double warmup_done_ = 0;
+  Progress warmup_;
   double step_epochs_ = 0;  // of one step
-  // The part of the run that lies behind an epoch is first_progress_ + (epoch - first_epoch_) /
-  // epochs_; exponential: the periods, with period_ in the place of epochs_.
-  double epochs_ = 1;
-  double first_epoch_ = 0;
-  double first_progress_ = 0;
+  Progress run_;
+  Progress period_;                 // exponential: in periods
   double gamma_ = 1;                // step, exponential: factor; cosine: floor
   std::vector<double> milestones_;  // step: in epochs,
-  std::vector<Moment> moments_;     // and as given
-  double period_ = 1;               // exponential: epochs
+  std::vector<Moment> moments_;     // and as given; exponential: the period
   std::vector<double> numbers_;     // polynomial, one-cycle: the arguments, with their defaults
 };
 
