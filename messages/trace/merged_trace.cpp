@@ -80,20 +80,14 @@ Expected<void> MergedTrace::add_files(const std::string& folder) {
   return {};
 }
 
-// Of all wirings of the run: those of its start, and those that have records. Where such records
-// may be missing, all that there may have been.
+// Of all wirings of the run: those of its start, and those that have records.
 std::int32_t MergedTrace::count_servers() const {
   std::int32_t servers = 0;
-  bool whole = false;  // the trace of process 0, which has them
   for (const TraceFileIndex& file : files_) {
-    const TraceHeader& header = file.header;
-    servers = std::max(servers, header.servers);
+    servers = std::max(servers, file.header.servers);
     for (const RecordsFrame& frame : file.records)
-      servers = std::max(servers, frame.head.rank + 1 - header.workers);
-    whole = whole || (header.process == 0 && file.closed);
+      servers = std::max(servers, frame.head.rank + 1 - file.header.workers);
   }
-  for (const TraceFileIndex& file : files_)
-    if (!whole) servers = std::max(servers, file.header.servers + file.header.spare);
   return servers;
 }
 

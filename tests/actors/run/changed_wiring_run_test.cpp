@@ -231,6 +231,30 @@ TEST(ChangedWiringRun, ServersComeAndGo) {
   }
 }
 
+// Servers that come count from the clock of the ranks, and do not begin at 0: their epochs end when
+// those of their clients do.
+TEST(ChangedWiringRun, TheClockGoesOnBesideServers) {
+  struct Clock : Watcher {
+    void on_step(const StepReport& report) override { newest = std::max(newest, report.epochs_done); }
+    void on_validation(Epoch epoch, const Evaluation&) override {
+      behind[epoch] = newest - static_cast<double>(epoch + 1);
+    }
+    double newest = 0;
+    std::map<Epoch, double> behind;
+  };
+  for (const std::string second : {"gem", "downpour", "easgd"}) {
+    SCOPED_TRACE(second);
+    Scenario scenario = make_scenario("ar", 3);
+    scenario.steps = 80;
+    const auto clock = std::make_shared<Clock>();
+    const RunResult result =
+        run_virtual(make_config(scenario, {{3, {{kAlgorithmSetting, second}}}}), clock);
+    ASSERT_FALSE(result.error) << result.error->message;
+    ASSERT_EQ(clock->behind.size(), 8u);
+    for (const Epoch epoch : {3, 4, 5}) EXPECT_LT(clock->behind[epoch], 1.5) << "epoch " << epoch;
+  }
+}
+
 // Ranks die around a change: before it, while members change, and while all take the mean.
 TEST(ChangedWiringRun, RanksDieWhileTheWiringChanges) {
   const std::vector<std::string> presets = changing_presets();

@@ -363,6 +363,31 @@ TEST(MergedTrace, AResumptionInMoreProcessesIsReadWithTheFirstRun) {
   EXPECT_EQ(all(*trace).size(), 3U);
 }
 
+// A run may have had no server at its start, and others when it was continued: those count that
+// have records.
+TEST(MergedTrace, ServersOfLaterWiringsAreRead) {
+  const TestFolder folder;
+  for (const std::int32_t part : {0, 1}) {
+    Process process(0, 1);
+    process.header.run = static_cast<std::uint64_t>(7 + part);
+    process.header.part = part;
+    process.header.workers = 2;
+    process.header.ranks = {0, 1};
+    process.header.servers = part;
+    process.header.spare = 3 - part;
+    TraceFileWriter writer(folder.path(), process.header, 0);
+    std::string frames;
+    for (const Rank rank : {0, 3})
+      append_records(frames, {record_of(EventKind::applied, 10 * part, rank, part)});
+    ASSERT_TRUE(writer.write(frames).ok());  // not closed: it was killed
+  }
+  auto trace = MergedTrace::open(folder.path());
+  ASSERT_TRUE(trace.ok()) << trace.error().message;
+  EXPECT_EQ(trace->workers(), 2);
+  EXPECT_EQ(trace->servers(), 2) << "ranks 2 and 3";
+  EXPECT_EQ(all(*trace).size(), 4U);
+}
+
 TEST(MergedTrace, FilesOfTwoJobsAreRefused) {
   const TestFolder folder;
   write(folder, Process(0, 2));
