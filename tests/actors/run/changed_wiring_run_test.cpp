@@ -235,7 +235,9 @@ TEST(ChangedWiringRun, ServersComeAndGo) {
 // those of their clients do.
 TEST(ChangedWiringRun, TheClockGoesOnBesideServers) {
   struct Clock : Watcher {
-    void on_step(const StepReport& report) override { newest = std::max(newest, report.epochs_done); }
+    void on_step(const StepReport& report) override {
+      newest = std::max(newest, report.epochs_done);
+    }
     void on_validation(Epoch epoch, const Evaluation&) override {
       behind[epoch] = newest - static_cast<double>(epoch + 1);
     }
