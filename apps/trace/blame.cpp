@@ -124,8 +124,9 @@ Blame::Blame(RunLayout layout, BlameQuestion question)
 
 void Blame::learn(const TraceRecord& record) {
   if (!layout_.is_rank(record.rank)) return;
-  if (first_ns_ < 0) first_ns_ = record.time_ns;
-  last_ns_ = std::max(last_ns_, record.time_ns);
+  const std::int64_t now_ns = clock_.of(record);
+  if (first_ns_ < 0) first_ns_ = now_ns;
+  last_ns_ = std::max(last_ns_, now_ns);
   causes_->add(record);
   for (const Span& span : causes_->completed()) usual_.add(span);
   follow_step(record);
@@ -144,7 +145,10 @@ void Blame::learn(const TraceRecord& record) {
 void Blame::follow_step(const TraceRecord& record) {
   OfRank& rank = of(record.rank);
   if (rank.step_begin_ns < 0) rank.step_begin_ns = record.time_ns;
-  if (record.kind == EventKind::resumed) rank.step_begin_ns = record.time_ns;
+  if (record.kind == EventKind::resumed) {
+    rank.step_begin_ns = record.time_ns;
+    rank.wait_begin_ns = -1;
+  }
   if (record.kind != EventKind::asked || layout_.sampled <= 1 || rank.asked_ns >= 0) return;
   rank.asked_ns = rank.step_begin_ns = record.time_ns;
 }
@@ -167,7 +171,6 @@ void Blame::judge(const TraceRecord& record) {
       note_own_gradient(span);
   follow_step(record);
   OfRank& rank = of(record.rank);
-  if (record.kind == EventKind::resumed) rank.wait_begin_ns = -1;
   if (record.kind == EventKind::wait_begin && rank.wait_begin_ns < 0)
     rank.wait_begin_ns = record.time_ns;
   if (record.kind == EventKind::wait_end) end_wait(record);

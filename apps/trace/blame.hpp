@@ -9,6 +9,7 @@
 
 #include "apps/trace/causes.hpp"
 #include "apps/trace/run_layout.hpp"
+#include "apps/trace/training_clock.hpp"
 #include "apps/trace/usual_times.hpp"
 #include "messages/trace/merged_trace.hpp"
 
@@ -73,7 +74,7 @@ struct BlamedStep {
 
 struct BlameReport {
   BlameQuestion question;
-  std::int64_t run_ns = 0;     // from the first record to the last
+  std::int64_t run_ns = 0;     // from the first record to the last, without the time between runs
   std::int64_t waited_ns = 0;  // by all ranks together
   std::int64_t waits = 0;
   Step last_step = -1;            // that a rank has taken; -1: none
@@ -153,7 +154,8 @@ class Blame {
   std::map<CulpritKey, std::int64_t> charged_;  // by the wait that is being judged
   std::vector<Span> path_;                      // scratch
   std::vector<BlamedStep> steps_;
-  std::int64_t first_ns_ = -1, last_ns_ = 0;
+  TrainingClock clock_;
+  std::int64_t first_ns_ = -1, last_ns_ = 0;  // of training
   std::int64_t waited_ns_ = 0, waits_ = 0;
   Step last_step_ = -1;
 };

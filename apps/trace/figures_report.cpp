@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "actors/run/control/live_settings.hpp"
+#include "messages/text/control_characters.hpp"
 
 namespace grapevine {
 namespace {
@@ -192,7 +193,7 @@ void print_changes(const MergedTrace& trace, std::ostream& out) {
   out << "\nChanges of settings\n";
   for (const SettingsChange& change : trace.changes())
     out << fmt::format("{:>9.3f}s  {}\n", static_cast<double>(change.time_ns) / 1e9,
-                       settings_text(change.settings));
+                       without_control_characters(settings_text(change.settings)));
 }
 
 void print_edges(const TraceFigures& figures, std::ostream& out) {
@@ -225,7 +226,8 @@ void print_edges(const TraceFigures& figures, std::ostream& out) {
 void print_run_figures(const MergedTrace& trace, const TraceFigures& figures, std::ostream& out) {
   const auto& keys = trace.header(0).wiring;
   const auto exchange = keys.find("exchange");
-  std::string title = exchange == keys.end() ? "" : exchange->second + ", ";
+  std::string title =
+      exchange == keys.end() ? "" : without_control_characters(exchange->second) + ", ";
   title += of_several(trace.workers(), "worker");
   if (trace.servers() > 0) title += ", " + of_several(trace.servers(), "server");
   title += trace.processes() == 1 ? " in one process"

@@ -4,9 +4,11 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <ostream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -19,6 +21,7 @@
 #include "apps/trace/perfetto/perfetto_export.hpp"
 #include "apps/trace/provenance/provenance_report.hpp"
 #include "apps/trace/report/report_page.hpp"
+#include "apps/trace/report/run_facts.hpp"
 #include "apps/trace/trace_csv.hpp"
 #include "apps/trace/trace_figures.hpp"
 #include "apps/trace/trace_scan.hpp"
@@ -68,9 +71,7 @@ class TraceCommand final : public Command {
     if (auto checked = check_options(); !checked) return checked;
     auto trace = MergedTrace::open(run_);
     if (!trace) return trace.error();
-    for (const auto& [option, path] : {std::pair("--perfetto", perfetto_), {"--html", html_}})
-      if (!path.empty())
-        if (auto prepared = prepare_output_file(option, path, run_); !prepared) return prepared;
+    if (auto prepared = prepare_files(); !prepared) return prepared;
     const auto answered = answer(*trace, console);
     if (answered && !json_)
       for (const std::string& missing : trace->missing())
@@ -93,6 +94,18 @@ class TraceCommand final : public Command {
       if (auto path = check_page_path(html_); !path) return path;
     if (blame_.empty() && html_.empty() && app_->count("--at-least") > 0)
       return bad_input("--at-least is for --blame and --html: give one of them too");
+    return {};
+  }
+
+  Expected<void> prepare_files() const {
+    std::vector<std::pair<std::string, std::string>> files = {{"--perfetto", perfetto_},
+                                                              {"--html", html_}};
+    if (!csv_.empty())
+      for (const char* name : {"applied.csv", "waits.csv", "edges.csv"})
+        files.emplace_back("--csv", (std::filesystem::path(csv_) / name).string());
+    for (const auto& [option, path] : files)
+      if (!path.empty())
+        if (auto prepared = prepare_output_file(option, path, run_); !prepared) return prepared;
     return {};
   }
 
@@ -129,7 +142,7 @@ class TraceCommand final : public Command {
     });
     collector.finish();
     ReportInputs inputs;
-    inputs.run = run_;
+    inputs.run = folder_of_run(run_);
     inputs.collector = &collector;
     inputs.workers = trace.workers();
     inputs.servers = trace.servers();

@@ -39,10 +39,9 @@ TraceCsv::TraceCsv(AtomicFile applied, AtomicFile waits, AtomicFile edges, std::
       edges_(std::move(edges)),
       tracker_(ranks),
       figures_(ranks) {
-  applied_.stream()
-      << "time_s,rank,step,from,origin,origin_step,version,staleness,bytes,path,latency_s\n";
-  waits_.stream() << "rank,step,begin_s,end_s,seconds,awaited,released_by,message\n";
-  edges_.stream() << "from,to,messages,bytes,mean_staleness,p50_latency_s,p99_latency_s\n";
+  applied_.stream() << kAppliedColumns;
+  waits_.stream() << kWaitColumns;
+  edges_.stream() << kEdgeColumns;
 }
 
 void TraceCsv::add(const TraceRecord& record) {

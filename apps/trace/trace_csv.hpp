@@ -10,6 +10,14 @@
 
 namespace grapevine {
 
+// The header rows.
+inline constexpr char kAppliedColumns[] =
+    "time_s,rank,step,from,origin,origin_step,version,staleness,bytes,path,latency_s\n";
+inline constexpr char kWaitColumns[] =
+    "rank,step,begin_s,end_s,seconds,awaited,released_by,message\n";
+inline constexpr char kEdgeColumns[] =
+    "from,to,messages,bytes,mean_staleness,p50_latency_s,p99_latency_s\n";
+
 // Three files, each with a header row. A cell is empty where the trace does not have it. Times are
 // seconds since the first record, by the common clock.
 //   applied.csv  time_s,rank,step,from,origin,origin_step,version,staleness,bytes,path,latency_s

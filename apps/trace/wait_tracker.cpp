@@ -28,14 +28,20 @@ std::optional<TracedWait> WaitTracker::add(const TraceRecord& record) {
     default:
       return std::nullopt;
   }
-  if (!of.open) return std::nullopt;
-  TracedWait wait = *std::exchange(of.open, std::nullopt);
-  wait.end_ns = record.time_ns;
+  auto ended = cut_off(record.rank, record.time_ns);
+  if (!ended) return std::nullopt;
+  TracedWait& wait = *ended;
   wait.released_by = record.peer;
   wait.sequence = record.sequence;
   wait.payload = record.payload;
   const bool newest = record.peer == of.sender && record.sequence == of.sequence;
   if (newest && wait.payload == PayloadKind::none) wait.payload = of.payload;
+  return ended;
+}
+
+std::optional<TracedWait> WaitTracker::cut_off(Rank rank, std::int64_t time_ns) {
+  auto wait = std::exchange(ranks_[static_cast<std::size_t>(rank)].open, std::nullopt);
+  if (wait) wait->end_ns = time_ns;
   return wait;
 }
 

@@ -28,6 +28,8 @@ class WaitTracker {
 
   // The wait that this record ends.
   std::optional<TracedWait> add(const TraceRecord& record);
+  // The wait of a rank that no record ends: the rank is lost, or the trace is at its end.
+  std::optional<TracedWait> cut_off(Rank rank, std::int64_t time_ns);
 
  private:
   struct OfRank {

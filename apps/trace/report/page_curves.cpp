@@ -81,9 +81,11 @@ class MetricsReader {
   std::uint64_t damaged_ = 0;
 };
 
-bool is_of_step(const MetricsRow& row) { return std::isfinite(row[Column::time_s]); }
 bool is_validation(const MetricsRow& row) {
   return std::isfinite(row[Column::val_loss]) || std::isfinite(row[Column::val_top1]);
+}
+bool is_of_step(const MetricsRow& row) {
+  return std::isfinite(row[Column::time_s]) && !is_validation(row);
 }
 
 // Where the rows lie, from the first pass.
@@ -184,9 +186,11 @@ PageCurves read_page_curves(const std::string& path) {
       by_time.add((*row)[Column::time_s], *row);
       if ((*row)[Column::rank] == 0) head_time_s = (*row)[Column::time_s];
     }
-    if (is_validation(*row) && ++validation % every == 0)
-      curves.validations.push_back(
-          {(*row)[Column::step], head_time_s, (*row)[Column::val_loss], (*row)[Column::val_top1]});
+    if (!is_validation(*row) || ++validation % every != 0) continue;
+    const double own_time_s = (*row)[Column::time_s];
+    curves.validations.push_back({(*row)[Column::step],
+                                  std::isfinite(own_time_s) ? own_time_s : head_time_s,
+                                  (*row)[Column::val_loss], (*row)[Column::val_top1]});
   }
   curves.by_step = by_step.take();
   curves.by_time = by_time.take();

@@ -17,7 +17,7 @@ struct PagePoint {
 
 struct ValidationPoint {
   double step = 0;
-  double time_s = 0;  // of rank 0's newest row before it; NaN: there is none
+  double time_s = 0;  // of its row, else of rank 0's newest row before it; NaN: there is none
   double loss = 0;    // NaN: not measured, as top1 is
   double top1 = 0;
 };

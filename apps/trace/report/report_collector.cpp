@@ -8,14 +8,19 @@ ReportCollector::ReportCollector(std::int32_t ranks)
     : heat_map_(ranks),
       slow_steps_(ranks, kSlowSteps),
       ranks_(static_cast<std::size_t>(ranks)),
-      wait_began_ns_(static_cast<std::size_t>(ranks), -1) {}
+      waits_(ranks) {}
+
+bool ReportCollector::has(Rank rank) const {
+  return rank >= 0 && static_cast<std::size_t>(rank) < ranks_.size();
+}
 
 void ReportCollector::add(const TraceRecord& record) {
-  if (record.rank < 0 || static_cast<std::size_t>(record.rank) >= ranks_.size()) return;
+  if (!has(record.rank)) return;
   const auto index = static_cast<std::size_t>(record.rank);
   ++records_;
   last_ns_ = std::max(last_ns_, record.time_ns);
   slow_steps_.add(record);
+  add_wait(waits_.add(record));
   RankTimes& rank = ranks_[index];
   switch (record.kind) {
     case EventKind::produced:
@@ -29,12 +34,9 @@ void ReportCollector::add(const TraceRecord& record) {
       rank.staleness += static_cast<double>(record.staleness);
       heat_map_.add_applied(record.rank, record.time_ns, record.staleness);
       break;
-    case EventKind::wait_begin:
-      if (wait_began_ns_[index] < 0)
-        wait_began_ns_[index] = std::max<std::int64_t>(0, record.time_ns);
-      break;
-    case EventKind::wait_end:
-      end_wait(record.rank, record.time_ns);
+    case EventKind::view:  // a rank that is lost waits no more
+      if (record.peer != record.rank && has(record.peer))
+        add_wait(waits_.cut_off(record.peer, record.time_ns));
       break;
     case EventKind::step_done:
       ++rank.steps;
@@ -44,18 +46,18 @@ void ReportCollector::add(const TraceRecord& record) {
   }
 }
 
-void ReportCollector::end_wait(Rank rank, std::int64_t time_ns) {
-  std::int64_t& began_ns = wait_began_ns_[static_cast<std::size_t>(rank)];
-  if (began_ns >= 0 && time_ns > began_ns) {
-    ranks_[static_cast<std::size_t>(rank)].waited_ns += time_ns - began_ns;
-    heat_map_.add_wait(rank, began_ns, time_ns);
-  }
-  began_ns = -1;
+void ReportCollector::add_wait(const std::optional<TracedWait>& wait) {
+  if (!wait) return;
+  const std::int64_t begin_ns = std::max<std::int64_t>(0, wait->begin_ns);
+  if (wait->end_ns <= begin_ns) return;
+  ranks_[static_cast<std::size_t>(wait->rank)].waited_ns += wait->end_ns - begin_ns;
+  heat_map_.add_wait(wait->rank, begin_ns, wait->end_ns);
 }
 
 void ReportCollector::finish() {
   // A rank that the trace leaves waiting is what one looks for in a run that was killed.
-  for (std::size_t i = 0; i < ranks_.size(); ++i) end_wait(static_cast<Rank>(i), last_ns_);
+  for (std::size_t i = 0; i < ranks_.size(); ++i)
+    add_wait(waits_.cut_off(static_cast<Rank>(i), last_ns_));
   slow_steps_.finish(last_ns_);
 }
 

@@ -1,10 +1,12 @@
 // ReportCollector: what the page of a run shows of its trace, gathered in one pass.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "apps/trace/report/heat_map.hpp"
 #include "apps/trace/report/slow_steps.hpp"
+#include "apps/trace/wait_tracker.hpp"
 #include "messages/trace/trace_record.hpp"
 
 namespace grapevine {
@@ -40,12 +42,13 @@ class ReportCollector {
   const std::vector<StepLane>& slowest_steps() const { return slow_steps_.slowest(); }
 
  private:
-  void end_wait(Rank rank, std::int64_t time_ns);
+  bool has(Rank rank) const;
+  void add_wait(const std::optional<TracedWait>& wait);
 
   HeatMap heat_map_;
   SlowSteps slow_steps_;
   std::vector<RankTimes> ranks_;
-  std::vector<std::int64_t> wait_began_ns_;  // by rank; -1: does not wait
+  WaitTracker waits_;
   std::uint64_t records_ = 0;
   std::int64_t last_ns_ = 0;
 };

@@ -300,6 +300,7 @@ ordered_json report_data(const ReportInputs& inputs) {
   data["processes"] = inputs.processes;
   data["records"] = collector.records();
   data["messages"] = entry_of(inputs.figures, "messages");
+  data["bytes"] = entry_of(inputs.figures, "bytes");
   data["applied"] = entry_of(inputs.figures, "applied");
   data["changes"] = first_of(entry_of(inputs.figures, "changes"), kMostChanges);
   data["curves"] = curves_of(inputs.run);

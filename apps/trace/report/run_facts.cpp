@@ -40,7 +40,22 @@ ordered_json facts_of_job(const std::string& text) {
   return values;
 }
 
+bool has_run_files(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  for (const char* name : {"summary.json", "job.toml", "metrics.csv"})
+    if (std::filesystem::exists(folder / name, ignored)) return true;
+  return false;
+}
+
 }  // namespace
+
+std::string folder_of_run(const std::string& given) {
+  std::error_code failure;
+  std::filesystem::path folder = std::filesystem::absolute(given, failure).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  if (failure || has_run_files(folder) || !has_run_files(folder.parent_path())) return given;
+  return folder.parent_path().string();
+}
 
 RunFacts read_run_facts(const std::string& run) {
   const std::filesystem::path folder(run);

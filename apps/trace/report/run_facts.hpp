@@ -15,6 +15,10 @@ struct RunFacts {
   std::vector<std::string> missing;  // one sentence each: which file, and what is not known then
 };
 
+// The folder with the other files of the run, where `given` is that of its trace files; else
+// `given`.
+std::string folder_of_run(const std::string& given);
+
 // `run`: a run's folder.
 RunFacts read_run_facts(const std::string& run);
 

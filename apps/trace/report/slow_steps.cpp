@@ -44,9 +44,24 @@ void SlowSteps::add(const TraceRecord& record) {
       rank.lane.step = record.step;
       end_step(rank, record.time_ns);
       break;
+    case EventKind::resumed:
+      begin_again(rank, record.time_ns);
+      break;
+    case EventKind::view:  // a rank that is lost does nothing more
+      if (record.peer >= 0 && record.peer != record.rank &&
+          static_cast<std::size_t>(record.peer) < ranks_.size())
+        cut_off(ranks_[static_cast<std::size_t>(record.peer)], record.time_ns);
+      break;
     default:
       break;
   }
+}
+
+// The time between a run and its resumption is in no step; a wait goes on from there.
+void SlowSteps::begin_again(OfRank& rank, std::int64_t time_ns) {
+  rank.lane.segments.clear();
+  rank.lane.left_out = 0;
+  rank.lane.begin_ns = rank.first_ns = rank.wait_began_ns = time_ns;
 }
 
 void SlowSteps::add_segment(OfRank& rank, StepSegment segment) {
@@ -84,14 +99,17 @@ void SlowSteps::keep(const StepLane& lane) {
   slowest_.insert(std::upper_bound(slowest_.begin(), slowest_.end(), lane, slower), lane);
 }
 
+// Counts the step in which the records of a rank end, where something happened in it.
+void SlowSteps::cut_off(OfRank& rank, std::int64_t time_ns) {
+  if (!rank.begun || (!rank.waits && rank.lane.segments.empty())) return;
+  rank.lane.finished = false;
+  rank.lane.step = rank.last_done + 1;
+  end_step(rank, std::max(rank.waits ? time_ns : rank.lane.end_ns, rank.lane.begin_ns));
+  rank.waits = rank.begun = false;
+}
+
 void SlowSteps::finish(std::int64_t time_ns) {
-  for (OfRank& rank : ranks_) {
-    if (!rank.begun || (!rank.waits && rank.lane.segments.empty())) continue;
-    rank.lane.finished = false;
-    rank.lane.step = rank.last_done + 1;
-    end_step(rank, std::max(rank.waits ? time_ns : rank.lane.end_ns, rank.lane.begin_ns));
-    rank.waits = false;
-  }
+  for (OfRank& rank : ranks_) cut_off(rank, time_ns);
 }
 
 }  // namespace grapevine

@@ -24,7 +24,7 @@ struct StepLane {
   Rank rank = 0;
   Step step = 0;
   std::int64_t begin_ns = 0, end_ns = 0;
-  bool finished = true;               // false: the trace ends inside it
+  bool finished = true;               // false: the trace ends inside it, or its rank was lost
   std::vector<StepSegment> segments;  // in the order of their ends
   std::uint64_t left_out = 0;         // segments beyond kMostSegments
 
@@ -57,7 +57,9 @@ class SlowSteps {
     Rank waits_for = -1;
   };
   void add_segment(OfRank& rank, StepSegment segment);
+  void begin_again(OfRank& rank, std::int64_t time_ns);
   void end_step(OfRank& rank, std::int64_t time_ns);
+  void cut_off(OfRank& rank, std::int64_t time_ns);
   void keep(const StepLane& lane);
 
   const std::size_t keep_;

@@ -405,6 +405,32 @@ TEST(Blame, AMemberOfAnotherGroupIsToBlameOverBothHeads) {
   EXPECT_NEAR(static_cast<double>(culprit.waited_ns), 3 * 300. * kMs, 3 * kNear);
 }
 
+// ---- a resumed run ----
+
+// The records after step 9, of `ranks` ranks whose steps take `step_ms`, a night later.
+void resume_later(TraceText& trace, Rank ranks, std::int64_t step_ms, std::int64_t night_ms) {
+  const std::int64_t cut_ns = 10 * step_ms * kMs;
+  for (TraceRecord& record : trace.records())
+    if (record.time_ns > cut_ns || (record.time_ns == cut_ns && record.kind == EventKind::asked))
+      record.time_ns += night_ms * kMs;
+  for (Rank rank = 0; rank < ranks; ++rank)
+    trace.add(10 * step_ms + night_ms, EventKind::resumed, rank, 10);
+}
+
+TEST(Blame, TheTimeBetweenTwoRunsIsNotOfTheRun) {
+  const Step9 slow{58, 0, 1, 1};
+  const BlameReport whole = chain(slow, slow).blame();
+  TraceText trace = chain(slow, slow);
+  resume_later(trace, 3, 60, 12 * 3'600'000);
+  const BlameReport report = trace.blame();
+  EXPECT_TRUE(only_culprit(whole).always);
+  const Culprit& culprit = only_culprit(report);
+  EXPECT_EQ(culprit.kind, CulpritKind::compute);
+  EXPECT_EQ(culprit.rank, 0);
+  EXPECT_TRUE(culprit.always);
+  EXPECT_EQ(report.run_ns, whole.run_ns);
+}
+
 // ---- what it answers ----
 
 TEST(Blame, TheSlowestStepsComeFirst) {

@@ -173,6 +173,40 @@ TEST(SlowSteps, WithoutTheStepBeforeBeginsWithItsFirstRecord) {
   EXPECT_EQ(slow.slowest()[0].begin_ns, 85'000);
 }
 
+TEST(SlowSteps, TheTimeBetweenTwoRunsIsInNoStep) {
+  SlowSteps slow(1, 4);
+  slow.add(record_of(EventKind::step_done, 10, 0, 0));
+  TraceRecord data = record_of(EventKind::data_wait, 18, 0, 1);
+  data.duration_ns = 5;
+  slow.add(data);
+  slow.add(record_of(EventKind::wait_begin, 20, 0, 1));
+  slow.add(record_of(EventKind::resumed, 90'000, 0, 1));
+  slow.add(record_of(EventKind::wait_end, 90'050, 0, 1));
+  slow.add(record_of(EventKind::step_done, 90'060, 0, 1));
+  const StepLane& lane = slow.slowest()[0];
+  EXPECT_EQ(lane.step, 1);
+  EXPECT_EQ(lane.duration_ns(), 60);
+  ASSERT_EQ(lane.segments.size(), 1u);
+  EXPECT_EQ(lane.segments[0].begin_ns, 90'000);
+  EXPECT_EQ(lane.segments[0].end_ns, 90'050);
+}
+
+TEST(SlowSteps, AStepEndsWithTheLossOfItsRank) {
+  SlowSteps slow(2, 4);
+  for (Rank rank = 0; rank < 2; ++rank) slow.add(record_of(EventKind::step_done, 10, rank, 0));
+  slow.add(record_of(EventKind::wait_begin, 20, 1, 1));
+  TraceRecord lost = record_of(EventKind::view, 500, 0, 1);
+  lost.peer = 1;
+  slow.add(lost);
+  slow.add(record_of(EventKind::step_done, 9000, 0, 1));
+  slow.finish(9000);
+  ASSERT_EQ(slow.slowest().size(), 4u);
+  const StepLane& lane = slow.slowest()[1];  // behind that of rank 0
+  EXPECT_EQ(lane.rank, 1);
+  EXPECT_FALSE(lane.finished);
+  EXPECT_EQ(lane.end_ns, 500);
+}
+
 TEST(SlowSteps, KeepABoundedNumberOfSegments) {
   SlowSteps slow(1, 4);
   for (int i = 0; i < 1000; ++i) {
@@ -194,6 +228,33 @@ TEST(ReportCollector, CountsAWaitThatTheTraceCutsOff) {
   EXPECT_EQ(collector.ranks()[0].waited_ns, 899'000'000);
   EXPECT_EQ(collector.ranks()[1].waited_ns, 0);
   EXPECT_EQ(collector.records(), 2u);
+}
+
+TEST(ReportCollector, TheTimeBetweenTwoRunsIsNoWait) {
+  ReportCollector collector(1);
+  collector.add(record_of(EventKind::wait_begin, 1'000'000, 0, 0));
+  collector.add(record_of(EventKind::resumed, 900'000'000, 0, 0));
+  collector.add(record_of(EventKind::wait_end, 907'000'000, 0, 0));
+  collector.finish();
+  EXPECT_EQ(collector.ranks()[0].waited_ns, 7'000'000);
+}
+
+TEST(ReportCollector, AWaitEndsWithTheLossOfItsRank) {
+  ReportCollector collector(3);
+  collector.add(record_of(EventKind::wait_begin, 1'000'000, 1, 0));
+  for (const Rank rank : {0, 2}) {
+    TraceRecord lost = record_of(EventKind::view, 40'000'000 + rank, rank, 0);
+    lost.peer = 1;
+    collector.add(lost);
+  }
+  // It takes part again, and waits until the end.
+  TraceRecord back = record_of(EventKind::view, 800'000'000, 1, 5);
+  back.peer = 1;
+  collector.add(back);
+  collector.add(record_of(EventKind::wait_begin, 880'000'000, 1, 5));
+  collector.add(record_of(EventKind::step_done, 900'000'000, 0, 9));
+  collector.finish();
+  EXPECT_EQ(collector.ranks()[1].waited_ns, 39'000'000 + 20'000'000);
 }
 
 // ---- histogram_bars
@@ -291,6 +352,18 @@ TEST_F(ReportFiles, CurvesLeaveOutWhatIsDamaged) {
   ASSERT_EQ(curves.by_step.size(), 2u);
   EXPECT_DOUBLE_EQ(curves.by_step[0].loss, 2.5);
   EXPECT_TRUE(std::isnan(curves.by_step[1].loss));
+}
+
+// A row of a validation has a time too, and no loss of a step.
+TEST_F(ReportFiles, AValidationIsNoStepOfTheCurves) {
+  const PageCurves curves = read_page_curves(
+      write("metrics.csv", std::string(kHeader) + "0,0,0,0.05,,,,2.5,,,,,,,\n" +
+                               "0,0,1,0.2,,,,2,,,,,,,\n" + "0,0,1,0.7,,,,,,,,,1,0.5,1\n"));
+  EXPECT_EQ(curves.rows, 2u);
+  EXPECT_EQ(curves.by_time.size(), 2u);
+  EXPECT_EQ(curves.by_time.back().time_s, 0.2);
+  ASSERT_EQ(curves.validations.size(), 1u);
+  EXPECT_EQ(curves.validations[0].time_s, 0.7) << "when the last rank had ended the epoch";
 }
 
 TEST_F(ReportFiles, CurvesSayWhyThereAreNone) {

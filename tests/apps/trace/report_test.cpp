@@ -170,6 +170,10 @@ TEST_F(ReportPage, DrawsWhatTheTraceSays) {
   EXPECT_EQ(page.attribute("ledger-body", "data-agrees"), "true");
   EXPECT_THAT(page.attribute("notes", "hidden"), "");
   EXPECT_THAT(page.dom, HasSubstr(read_->inputs.chains[1]));
+  EXPECT_THAT(page.dom, HasSubstr("messages from rank 3 to rank 2"))
+      << "a link's rank is its sender";
+  // Those of the trace, as its number of messages is; summary.json has 184 MB.
+  EXPECT_THAT(page.dom, HasSubstr("395 MB sent"));
 }
 
 TEST_F(ReportPage, SaysWhereTheLedgerDoesNotAgree) {

@@ -203,6 +203,7 @@ struct ReadRun {
     std::map<std::int64_t, std::int64_t> histogram;
     std::map<std::pair<Rank, Rank>, std::pair<std::int64_t, std::uint64_t>> edges;
     std::int64_t produced = 0, applied = 0, messages = 0;
+    std::uint64_t sent_bytes = 0;
     while (const TraceRecord* record = trace.next()) {
       collector.add(*record);
       if (record->kind == EventKind::applied) ++histogram[record->staleness];
@@ -210,6 +211,7 @@ struct ReadRun {
       if (record->kind == EventKind::committed) ++applied;
       if (record->kind != EventKind::sent) continue;
       ++messages;
+      sent_bytes += record->bytes;
       auto& [count, bytes] = edges[{record->rank, record->peer}];
       ++count;
       bytes += record->bytes;
@@ -221,6 +223,7 @@ struct ReadRun {
     inputs.servers = trace.servers();
     inputs.processes = trace.processes();
     inputs.figures["messages"] = messages;
+    inputs.figures["bytes"] = sent_bytes;
     inputs.figures["applied"] = applied;
     fill_staleness(histogram);
     for (const auto& [edge, sums] : edges)

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
@@ -133,6 +135,74 @@ TEST(TraceCommand, FilesOfTheRunStay) {
     for (const std::string& name : {summary, folder.path("other.json")})
       EXPECT_TRUE(has(kVerb.error(run + " --perfetto " + name), "is a file of the run")) << name;
   EXPECT_EQ(std::filesystem::file_size(summary), 2U);
+}
+
+// What this verb has written is replaced, and nothing else.
+TEST(TraceCommand, FilesOfOthersStay) {
+  TraceFolder folder(2);
+  add_gossip(folder);
+  folder.write();
+  const auto content = [](const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return std::string{std::istreambuf_iterator<char>(file), {}};
+  };
+  for (const auto& [option, path, own] :
+       {std::tuple{"--html", "notes.html", "notes.html"},
+        std::tuple{"--perfetto", "data.json", "data.json"},
+        std::tuple{"--perfetto", "other.pftrace", "other.pftrace"},
+        std::tuple{"--csv", "tables", "tables/applied.csv"},
+        std::tuple{"--csv", "tables", "tables/waits.csv"},
+        std::tuple{"--csv", "tables", "tables/edges.csv"}}) {
+    SCOPED_TRACE(own);
+    const std::string file = folder.path(own), line = std::string(" ") + option + " ";
+    std::filesystem::create_directories(std::filesystem::path(file).parent_path());
+    for (const std::string notes : {"my notes\n", "<!doctype html>\n<p>mine", "{\"a\": 1}"}) {
+      std::ofstream(file) << notes;
+      const std::string message = kVerb.error(folder.path() + line + folder.path(path));
+      EXPECT_TRUE(has(message, "is there, and not from grapevine trace")) << message;
+      EXPECT_TRUE(has(message, own)) << message;
+      EXPECT_EQ(content(file), notes);
+    }
+    // An empty file has nothing to lose, and then it is our own.
+    std::ofstream(file, std::ios::trunc).flush();
+    for (int i = 0; i < 2; ++i) kVerb.output(folder.path() + line + folder.path(path));
+    EXPECT_GT(std::filesystem::file_size(file), 20U);
+  }
+}
+
+TEST(TraceCommand, AHeaderCannotControlTheTerminal) {
+  TraceFolder folder(2);
+  add_gossip(folder);
+  TraceHeader header = folder.header();
+  header.wiring["exchange"] = "\x1b[31mred\a\n";
+  TraceFileWriter writer(folder.path("trace"), header, 0);
+  std::string frames;
+  for (const auto& [rank, records] : folder.records()) append_records(frames, records);
+  ASSERT_TRUE(writer.write(frames).ok());
+  ASSERT_TRUE(writer.close().ok());
+  const std::string text = kVerb.output(folder.path());
+  EXPECT_EQ(text.find_first_of("\x1b\a"), std::string::npos) << text;
+  EXPECT_TRUE(has(text.substr(0, text.find('\n')), "2 workers")) << text;
+}
+
+// The run's other files are beside the folder of its trace.
+TEST(TraceCommand, ThePageOfTheFolderOfTheTraceHasTheFactsOfTheRun) {
+  TraceFolder folder(2);
+  add_gossip(folder);
+  folder.write();
+  std::ofstream(folder.path("summary.json")) << R"({"algorithm": "of-the-summary"})";
+  std::ofstream(folder.path("metrics.csv"))
+      << "rank,epoch,step,time_s,batch_time_s,exchange_time_s,data_time_s,loss,top1,top5,lr,"
+         "staleness,val_loss,val_top1,val_top5\n0,0,0,0.5,0.1,0,0,2.5,0.5,1,0.1,0,,,\n";
+  const auto page = [&folder](const std::string& run) {
+    kVerb.output(run + " --html " + folder.path("page.html"));
+    std::ifstream file(folder.path("page.html"), std::ios::binary);
+    return std::string{std::istreambuf_iterator<char>(file), {}};
+  };
+  const std::string of_run = page(folder.path());
+  EXPECT_TRUE(has(of_run, "of-the-summary"));
+  for (const std::string& trace : {folder.path("trace"), folder.path("trace/")})
+    EXPECT_EQ(page(trace), of_run) << trace;
 }
 
 // Missing folders are made, as for --csv; what cannot be is bad input for all of them.

@@ -121,7 +121,7 @@
     tile('Throughput', known(facts.samples_per_second) ? compact(facts.samples_per_second) : '–', 'samples/s');
     tile('Mean staleness', number(s.mean), known(s.p99) ? `p99 ${number(s.p99)}` : '');
     tile('Messages', known(data.messages) ? compact(data.messages) : '–',
-      known(facts.bytes_sent) ? bytes(facts.bytes_sent) + ' sent' : '');
+      known(data.bytes) ? bytes(data.bytes) + ' sent' : '');
 
     $('tiles').hidden = $('tiles').childElementCount === 0;
 
@@ -728,7 +728,7 @@
   const causeOf = (culprit) => {
     switch (culprit.kind) {
       case 'compute': return `${who(culprit.rank)} computes`;
-      case 'link': return `messages from ${who(culprit.peer)} to ${who(culprit.rank)}`;
+      case 'link': return `messages from ${who(culprit.rank)} to ${who(culprit.peer)}`;
       case 'data': return `${who(culprit.rank)} waits for its batches`;
       case 'server': return `server ${who(culprit.rank)} is busy` + (known(culprit.peer) && culprit.peer >= 0 ? ` with ${who(culprit.peer)}` : '');
       case 'pause': return `the process of ${who(culprit.rank)} stood still`;

@@ -305,6 +305,21 @@ TEST(Provenance, OfAWorkersStepIsItsCommit) {
   EXPECT_EQ(p.done_ns, 800 - 400);
 }
 
+// A worker records in a later step, too, that its gradient is in the server's model.
+TEST(Provenance, WhatAServerHasCommittedIsOneUpdate) {
+  for (const Step noted : {3, 4}) {
+    TraceFolder folder(2, 1);
+    add_commit(folder);
+    for (const Step step : {noted - 1, noted}) {
+      TraceRecord& committed = folder.add(EventKind::committed, 850 + step, 0, noted);
+      committed.peer = 2;
+      committed.operation = 5;
+      committed.origin_step = step;
+    }
+    expect_commit(found(folder, 0, 3));
+  }
+}
+
 // With local steps a commit has the gradients since the one before it.
 TEST(Provenance, ALocalStepIsInTheNextCommit) {
   TraceFolder folder(1, 2);
