@@ -2,7 +2,11 @@
 
 #include <cstdint>
 #include <system_error>
+#include <utility>
 
+#include <fmt/format.h>
+
+#include "apps/trace/training_clock.hpp"
 #include "messages/time.hpp"
 #include "messages/trace/merged_trace.hpp"
 
@@ -11,31 +15,20 @@ namespace {
 
 constexpr std::int64_t kResolutionNs = 10'000'000;  // between two points
 
-// The time of training: without what lies between a checkpoint and the run that resumed from it.
-class TrainingClock {
- public:
-  std::int64_t of(const TraceRecord& record) {
-    const bool resumed = record.kind == EventKind::resumed;
-    if (resumed && !was_resumed_) gap_ns_ += record.time_ns - last_ns_;
-    was_resumed_ = resumed;
-    last_ns_ = record.time_ns;
-    return record.time_ns - gap_ns_;
-  }
-
- private:
-  std::int64_t last_ns_ = 0, gap_ns_ = 0;
-  bool was_resumed_ = false;
-};
-
 }  // namespace
 
-Expected<std::vector<BytesAt>> bytes_over_time(const std::filesystem::path& run_folder) {
+Expected<BytesOverTime> bytes_over_time(const std::filesystem::path& run_folder) {
   std::error_code none;
   if (!std::filesystem::is_directory(run_folder / "trace", none))
     return bad_input(run_folder.string() +
                      ": has no trace; use --x time, or repeat the run with --trace on");
   auto trace = MergedTrace::open(run_folder.string());
   if (!trace) return trace.error();
+  if (trace->sampled() > 1)
+    return bad_input(fmt::format(
+        "{}: its trace has only every {}th step (--trace-sample): use --x time, or repeat the run "
+        "without --trace-sample",
+        run_folder.string(), trace->sampled()));
   std::vector<BytesAt> points = {{0, 0}};
   TrainingClock clock;
   std::uint64_t bytes = 0;
@@ -52,7 +45,7 @@ Expected<std::vector<BytesAt>> bytes_over_time(const std::filesystem::path& run_
     points.push_back(point);
     shown_ns = now_ns;
   }
-  return points;
+  return BytesOverTime{std::move(points), trace->missing()};
 }
 
 }  // namespace grapevine

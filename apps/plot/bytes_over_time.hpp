@@ -1,6 +1,7 @@
 // The bytes that a run had sent by each time: the x axis `bytes`.
 #pragma once
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "messages/expected.hpp"
@@ -13,8 +14,13 @@ struct BytesAt {
   double bytes = 0;  // payload and headers that all ranks have handed to transports until then
 };
 
-// From the trace of the run; both numbers ascend, and at least one entry is there. Errors
-// (bad_input): the run has no trace, or this build does not read it.
-Expected<std::vector<BytesAt>> bytes_over_time(const std::filesystem::path& run_folder);
+struct BytesOverTime {
+  std::vector<BytesAt> points;       // both numbers ascend, and at least one entry is there
+  std::vector<std::string> missing;  // what the trace does not tell, a sentence each
+};
+
+// From the trace of the run. Errors (bad_input): the run has no trace, this build does not read it,
+// or it has the messages of some steps only.
+Expected<BytesOverTime> bytes_over_time(const std::filesystem::path& run_folder);
 
 }  // namespace grapevine

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view kMetricsStart = "rank,epoch,step,";
 constexpr std::size_t kFirstColumns = 3;  // those of kMetricsStart: every row has them
+constexpr std::string_view kValidation = "val_";
 
 std::vector<std::string_view> cells_of(std::string_view line) {
   std::vector<std::string_view> cells;
@@ -47,10 +48,9 @@ struct ReadColumn {
   std::vector<double>* values;
 };
 
-// The numbers of a row; false where the line is none.
-bool read_row(std::string_view line, std::size_t width, const std::vector<ReadColumn>& columns,
-              std::vector<double>& row) {
-  const std::vector<std::string_view> cells = cells_of(line);
+// The numbers of a row; false where the cells are none.
+bool read_row(const std::vector<std::string_view>& cells, std::size_t width,
+              const std::vector<ReadColumn>& columns, std::vector<double>& row) {
   if (cells.size() != width) return false;
   for (std::size_t i = 0; i < kFirstColumns; ++i)
     if (cells[i].empty()) return false;
@@ -83,12 +83,19 @@ Expected<MetricsTable> MetricsTable::read(std::istream& in, const std::string& n
     const auto [entry, added] = table.columns_.try_emplace(column);
     if (added) read.push_back({static_cast<std::size_t>(found - names.begin()), &entry->second});
   }
+  std::vector<std::size_t> validation;  // the cells of the columns val_…
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i].substr(0, kValidation.size()) == kValidation) validation.push_back(i);
   std::vector<double> row;
   for (std::string line; std::getline(in, line) && !in.eof();) {
-    if (!read_row(line, names.size(), read, row)) {
+    const std::vector<std::string_view> cells = cells_of(line);
+    if (!read_row(cells, names.size(), read, row)) {
       ++table.skipped_;
       continue;
     }
+    table.validations_.push_back(
+        std::any_of(validation.begin(), validation.end(),
+                    [&cells](std::size_t cell) { return !cells[cell].empty(); }));
     for (std::size_t i = 0; i < row.size(); ++i) read[i].values->push_back(row[i]);
     ++table.rows_;
   }

@@ -23,11 +23,14 @@ class MetricsTable {
   std::size_t rows() const { return rows_; }
   // NaN: an empty cell. REQUIRES: a column that was read.
   const std::vector<double>& column(const std::string& name) const { return columns_.at(name); }
+  // Of a validation, and not of a step: a cell of a column val_… is not empty.
+  bool is_validation(std::size_t row) const { return validations_[row]; }
   // Whole lines that are not rows.
   std::int64_t skipped() const { return skipped_; }
 
  private:
   std::map<std::string, std::vector<double>> columns_;
+  std::vector<bool> validations_;  // by row
   std::size_t rows_ = 0;
   std::int64_t skipped_ = 0;
 };

@@ -14,7 +14,7 @@ struct PlotY {
   std::string column;
   std::string label;        // with its unit
   double scale = 1;         // from the file's unit to that of the label
-  bool validation = false;  // in rows of their own, without a time
+  bool validation = false;  // in rows of their own
 };
 
 // Errors (bad_input): no such name, with the nearest one; a quantity that metrics.csv cannot give.

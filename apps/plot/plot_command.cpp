@@ -56,8 +56,9 @@ struct PlotPlan {
 // Of one run: a curve for each panel.
 struct DrawnRun {
   std::vector<CurvePoints> curves;
-  std::vector<std::size_t> points;  // before they were thinned
-  std::int64_t skipped = 0;         // lines of metrics.csv
+  std::vector<std::size_t> points;   // before they were thinned
+  std::int64_t skipped = 0;          // lines of metrics.csv
+  std::vector<std::string> missing;  // in the trace, where its bytes are shown
 };
 
 Expected<void> check_sizes(const PlotOptions& options) {
@@ -132,7 +133,7 @@ Expected<DrawnRun> draw_run(const PlottedRun& run, const PlotPlan& plan,
                             const PlotOptions& options) {
   const auto table = read_table(run, plan.ys);
   if (!table) return table.error();
-  std::vector<BytesAt> bytes;
+  BytesOverTime bytes;
   if (plan.x == PlotX::bytes) {
     auto read = bytes_over_time(run.folder);
     if (!read) return read.error();
@@ -140,9 +141,10 @@ Expected<DrawnRun> draw_run(const PlottedRun& run, const PlotPlan& plan,
   }
   DrawnRun drawn;
   drawn.skipped = table->skipped();
+  drawn.missing = std::move(bytes.missing);
   for (const PlotY& y : plan.ys) {
-    const CurvePoints curve =
-        curve_of(*table, {plan.x, y, options.smooth, plan.x == PlotX::bytes ? &bytes : nullptr});
+    const CurvePoints curve = curve_of(
+        *table, {plan.x, y, options.smooth, plan.x == PlotX::bytes ? &bytes.points : nullptr});
     if (auto shown = check_curve(curve, run, y, options.log_y); !shown) return shown.error();
     drawn.points.push_back(curve.size());
     drawn.curves.push_back(thinned(curve, kMostPoints));
@@ -188,10 +190,14 @@ Figure figure_of(const PlotPlan& plan, const PlotOptions& options, std::vector<D
 }
 
 void report_figure(const PlotPlan& plan, const PlotOptions& options,
-                   const std::vector<DrawnRun>& runs, std::ostream& out) {
+                   const std::vector<DrawnRun>& runs, Console& console) {
+  std::ostream& out = console.out;
   std::int64_t skipped = 0;
   for (const DrawnRun& run : runs) skipped += run.skipped;
   if (!options.json) {
+    for (std::size_t i = 0; i < runs.size(); ++i)
+      for (const std::string& missing : runs[i].missing)
+        console.err << fmt::format("note: {}: {}\n", plan.runs[i].given, missing);
     out << fmt::format("{}: {} by {} of {} run{}\n", options.out, fmt::join(options.y, ", "),
                        options.x, runs.size(), runs.size() == 1 ? "" : "s");
     if (skipped > 0) out << fmt::format("left out {} damaged lines of metrics.csv\n", skipped);
@@ -210,7 +216,8 @@ void report_figure(const PlotPlan& plan, const PlotOptions& options,
                               {"algorithm", plan.runs[i].algorithm},
                               {"legend", plan.runs[i].legend},
                               {"points", std::move(points)},
-                              {"damaged_lines", runs[i].skipped}});
+                              {"damaged_lines", runs[i].skipped},
+                              {"missing", runs[i].missing}});
   }
   out << json_text(object) << '\n';
 }
@@ -257,7 +264,7 @@ class PlotCommand final : public Command {
     const auto figure = signed_figure(plan->format, *drawn);
     if (!figure) return figure.error();
     if (auto written = write_file_atomically(options_.out, *figure); !written) return written;
-    report_figure(*plan, options_, runs, console.out);
+    report_figure(*plan, options_, runs, console);
     return {};
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -93,28 +94,45 @@ double value_on_line(const std::vector<double>& xs, const std::vector<double>& y
   return ys[left] + (ys[right] - ys[left]) * (x - xs[left]) / (xs[right] - xs[left]);
 }
 
-// The last validation of each epoch, at the place where its rank had taken its step.
+// Where rank `rank` was at each of its steps; the time and the epoch in rows of validations have
+// other meanings.
+struct RankLine {
+  std::vector<double> steps, xs;
+};
+
+RankLine line_of_rank(const MetricsTable& table, PlotX x, double rank) {
+  std::vector<double> xs = x_column(table, x);
+  for (std::size_t row = 0; row < table.rows(); ++row)
+    if (table.is_validation(row)) xs[row] = std::numeric_limits<double>::quiet_NaN();
+  RankLine line;
+  for (const RankValue& place : rank_values(table, table.column("time_s"), xs)) {
+    if (place.rank != rank) continue;
+    line.steps.push_back(place.step);
+    line.xs.push_back(place.y);
+  }
+  return line;
+}
+
+// The last validation of each epoch, at its own time where it has one, else at the place where its
+// rank had taken its step.
 CurvePoints validations(const MetricsTable& table, PlotX x, const std::vector<double>& ys) {
   const auto& steps = table.column("step");
   const auto& epochs = table.column("epoch");
+  const auto& times = table.column("time_s");
   std::map<double, std::size_t> rows;  // by epoch
   for (std::size_t row = 0; row < table.rows(); ++row)
     if (!std::isnan(ys[row])) rows[epochs[row]] = row;
   if (rows.empty()) return {};
-  const double rank = table.column("rank")[rows.begin()->second];
-  std::vector<double> line_steps, line_xs;
-  // Only rows of steps have a time; the epoch in rows of validations has another meaning.
-  for (const RankValue& place : rank_values(table, table.column("time_s"), x_column(table, x))) {
-    if (place.rank != rank) continue;
-    line_steps.push_back(place.step);
-    line_xs.push_back(place.y);
-  }
-  if (line_xs.empty()) return {};
+  const RankLine line = line_of_rank(table, x, table.column("rank")[rows.begin()->second]);
+  if (line.xs.empty()) return {};
   const double after = x == PlotX::epoch ? 1 : 0;
   CurvePoints points;
-  for (const auto& [epoch, row] : rows)
-    points.push_back(
-        {value_on_line(line_steps, line_xs, steps[row] + after), ys[row], ys[row], ys[row]});
+  for (const auto& [epoch, row] : rows) {
+    const bool own_time = means_follow_time(x) && !std::isnan(times[row]);
+    const double at =
+        own_time ? times[row] : value_on_line(line.steps, line.xs, steps[row] + after);
+    points.push_back({at, ys[row], ys[row], ys[row]});
+  }
   return points;
 }
 

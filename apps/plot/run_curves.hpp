@@ -32,8 +32,9 @@ bool means_follow_time(PlotX x);
 // A step that was written twice counts as it was written last. Points that would lead backward are
 // left out.
 //
-// A validation has no time of its own: its x is that of its rank at its step, or the end of that
-// step on the axis of epochs.
+// A validation stands at the time of its row, that at which the last rank had ended the epoch. On
+// the axis of epochs it stands at the end of its rank's step. Rows without a time are those of
+// earlier versions: there its x is that of its rank at its step.
 //
 // Empty where the column has no values. x and y have the units of the labels, but for x in seconds
 // and bytes. REQUIRES: the table has the column.

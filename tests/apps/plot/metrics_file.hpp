@@ -22,9 +22,11 @@ inline std::string step_row(int rank, int step, double time_s, double loss) {
   return row.str();
 }
 
-inline std::string validation_row(int epoch, int step, double loss) {
+// `time_s`: a text, empty where the run did not measure it.
+inline std::string validation_row(int epoch, int step, double loss,
+                                  const std::string& time_s = "") {
   std::ostringstream row;
-  row << "0," << epoch << ',' << step << ",,,,,,,,,," << loss << ",0.75,1\n";
+  row << "0," << epoch << ',' << step << ',' << time_s << ",,,,,,,,," << loss << ",0.75,1\n";
   return row.str();
 }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/plot/gnuplot.hpp"
+#include "messages/trace/trace_file.hpp"
 #include "tests/apps/plot/metrics_file.hpp"
 #include "tests/apps/verb_runner.hpp"
 
@@ -151,6 +152,47 @@ TEST_F(PlotFigure, LongCurvesAreThinned) {
   EXPECT_EQ(printed["runs"][0]["points"]["loss"], 30000);
   EXPECT_LT(fs::file_size(folder_ / "c.svg"), 100000U);
   EXPECT_NE(content(folder_ / "c.svg").find("time of training (h)"), std::string::npos);
+}
+
+// The bytes of a trace that is not whole are not those of the run.
+TEST_F(PlotFigure, BytesOfATraceWithGapsAreToldOf) {
+  const std::string a = run("a"), arguments = a + " --x bytes" + out("c.svg");
+  const auto write_trace = [this](std::int64_t sampled, bool closed) {
+    const fs::path folder = folder_ / "a" / "trace";
+    fs::remove_all(folder);
+    fs::create_directories(folder);
+    TraceHeader header;
+    header.workers = 2;
+    header.ranks = {0, 1};
+    header.sampled = sampled;
+    TraceFileWriter writer(folder.string(), header, 0);
+    TraceRecord sent;
+    sent.kind = EventKind::sent;
+    sent.peer = 1;
+    sent.bytes = 1000;
+    std::string frames;
+    append_records(frames, {sent});
+    EXPECT_TRUE(writer.write(frames).ok());
+    if (closed) {
+      EXPECT_TRUE(writer.close().ok());
+    }
+  };
+  write_trace(1, true);
+  kVerb.output(arguments);
+  write_trace(1, false);
+  const auto people = kVerb.run(arguments, false);
+  EXPECT_TRUE(people.result.ok());
+  EXPECT_EQ(people.err.rfind("note: " + (folder_ / "a").string() + ": process 0 has not closed", 0),
+            0U)
+      << people.err;
+  const auto printed = nlohmann::json::parse(kVerb.output(arguments + " --json"));
+  ASSERT_EQ(printed["runs"][0]["missing"].size(), 1U);
+  EXPECT_EQ(nlohmann::json::parse(kVerb.output(a + " --json" + out("c.svg")))["runs"][0]["missing"],
+            nlohmann::json::array())
+      << "no other axis needs the trace";
+  write_trace(10, true);
+  const std::string message = kVerb.error(arguments);
+  EXPECT_NE(message.find("every 10th step (--trace-sample)"), std::string::npos) << message;
 }
 
 TEST_F(PlotCommand, BadInputIsNamed) {

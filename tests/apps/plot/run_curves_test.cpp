@@ -94,6 +94,25 @@ TEST(RunCurves, AValidationStandsAtItsStep) {
   EXPECT_EQ(means(curve(rows, PlotX::step, "val_top1")), (Values{75, 75})) << "in percent";
 }
 
+// Their times are those at which the last rank had ended the epoch. Every second step is logged.
+TEST(RunCurves, AValidationWithATimeIsNoStepOfItsRank) {
+  const std::string rows = step_row(0, 0, 1, 8) + step_row(0, 2, 3, 7) +
+                           validation_row(0, 3, 5, "4.5") + step_row(0, 4, 5, 7) +
+                           step_row(0, 6, 7, 6) + validation_row(1, 7, 4, "9");
+  EXPECT_EQ(xs(curve(rows, PlotX::epoch, "val_loss")), (Values{1, 2}));
+  EXPECT_EQ(means(curve(rows, PlotX::epoch, "val_loss")), (Values{5, 4}));
+  EXPECT_EQ(xs(curve(rows, PlotX::step, "val_loss")), (Values{3, 7}));
+  EXPECT_EQ(xs(curve(rows, PlotX::time, "val_loss")), (Values{4.5, 9}));
+  EXPECT_EQ(xs(curve(rows, PlotX::time)), (Values{1, 3, 5, 7}));
+}
+
+// A loss that is no number is an empty cell; the row is that of a validation all the same.
+TEST(RunCurves, AValidationWithoutItsLossIsNoStepEither) {
+  const std::string rows = step_row(0, 2, 3, 7) + "0,0,3,4.5,,,,,,,,,,0.75,1\n" +
+                           step_row(0, 6, 7, 6) + validation_row(1, 7, 4, "9");
+  EXPECT_EQ(xs(curve(rows, PlotX::epoch, "val_loss")), (Values{2}));
+}
+
 TEST(RunCurves, AnEpochThatWasValidatedTwiceCountsOnce) {
   const std::string rows = step_row(0, 3, 4, 7) + validation_row(0, 3, 5) + validation_row(0, 3, 4);
   EXPECT_EQ(means(curve(rows, PlotX::time, "val_loss")), (Values{4}));
