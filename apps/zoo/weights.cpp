@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "apps/zoo/data/file_bytes.hpp"
+#include "apps/zoo/zip_check.hpp"
 #include "gpu/torch_error.hpp"
 
 namespace grapevine {
@@ -83,6 +84,7 @@ Expected<Weights> read_weights(const std::string& path) {
     return bad_input(path + ": there is no such file: check the path");
   const auto bytes = read_file(path, kLargestWeights);
   if (!bytes) return bytes.error();
+  if (auto whole = check_zip(path, *bytes); !whole) return whole.error();
   try {
     auto weights = weights_of_dict(torch::jit::pickle_load({bytes->begin(), bytes->end()}), path);
     if (!weights) return weights.error();

@@ -16,7 +16,7 @@ using Weights = std::map<std::string, at::Tensor>;
 // The file is a dict of tensors that torch.save or a run has written, a dict with one of these
 // under "state_dict", "model_state_dict" or "model", or a TorchScript module. "module." before all
 // names, as DistributedDataParallel puts it there, is taken away. Errors (bad_input): missing, none
-// of these.
+// of these, damaged (by the checksums in the file).
 Expected<Weights> read_weights(const std::string& path);
 
 // Whether the file holds a TorchScript module, and not just tensors.
