@@ -56,6 +56,7 @@ EventFile::EventFile(std::filesystem::path path, double wall_time, std::int64_t 
 }
 
 void EventFile::add(double wall_time, std::int64_t step, const Scalars& scalars) {
+  if (failed_ && pending_.size() >= kMostKept) return;
   tensorboard::Event event;
   event.set_wall_time(wall_time);
   event.set_step(step);
@@ -68,16 +69,36 @@ void EventFile::add(double wall_time, std::int64_t step, const Scalars& scalars)
   if (event.has_summary()) append_record(event, pending_);
 }
 
+// What a failed write has left of its records is not there for readers.
+bool EventFile::cut_back() const {
+  std::error_code failure;
+  if (!std::filesystem::exists(path_, failure)) return true;
+  std::filesystem::resize_file(path_, *whole_, failure);
+  return !failure;
+}
+
 Expected<void> EventFile::flush() {
   if (pending_.empty()) return {};
-  const std::string bytes = std::exchange(pending_, {});
-  std::error_code failure;
-  std::filesystem::create_directories(path_.parent_path(), failure);
-  std::ofstream file(path_, std::ios::binary | std::ios::app);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (file) return {};
-  return Error{Errc::io, path_.string() + ": cannot be written: " + std::strerror(errno)};
+  std::error_code ignored;
+  std::filesystem::create_directories(path_.parent_path(), ignored);
+  if (!whole_) {
+    const std::uintmax_t size = std::filesystem::file_size(path_, ignored);
+    whole_ = ignored ? 0 : size;
+  }
+  if (!failed_ || cut_back()) {
+    std::ofstream file(path_, std::ios::binary | std::ios::app);
+    file.write(pending_.data(), static_cast<std::streamsize>(pending_.size()));
+    file.close();
+    failed_ = !file;
+  }
+  if (!failed_) {
+    *whole_ += pending_.size();
+    pending_.clear();
+    return {};
+  }
+  const int number = errno;
+  cut_back();
+  return Error{Errc::io, path_.string() + ": cannot be written: " + std::strerror(number)};
 }
 
 }  // namespace grapevine

@@ -1,7 +1,9 @@
 // EventFile: one of TensorBoard's files of scalars.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,12 +30,19 @@ class EventFile {
   void add(double wall_time, std::int64_t step, const Scalars& scalars);
 
   // Appends the events since the last flush and makes the folder where it is missing. Errors
-  // (io) name the file; these events are then lost.
+  // (io) name the file: it keeps whole records alone, and the others wait for the next flush, up to
+  // kMostKept bytes of them; later ones are left out.
   Expected<void> flush();
 
+  static constexpr std::size_t kMostKept = std::size_t{1} << 18;
+
  private:
+  bool cut_back() const;
+
   std::filesystem::path path_;
   std::string pending_;
+  std::optional<std::uintmax_t> whole_;  // bytes of whole records in the file, once it is used
+  bool failed_ = false;                  // the last write
 };
 
 }  // namespace grapevine

@@ -92,7 +92,8 @@ void TensorBoardLog::flush() {
     if (flushed || failed_) continue;
     failed_ = true;
     warn_("--tensorboard: " + flushed.error().message +
-          "; training continues without these curves");
+          "; training continues, and the curves wait in memory until it can be written, the first "
+          "256 KiB of each file");
   }
 }
 

@@ -2,9 +2,11 @@
 #include "apps/monitoring/event_file.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <tensorboard_event.pb.h>
 
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -100,6 +102,73 @@ TEST(EventFile, GrowsByWholeRecordsThatReadBack) {
   EXPECT_EQ(events[3].summary().value(0).value_case(), tensorboard::Scalar::kSimpleValue)
       << "0 is a value";
   EXPECT_EQ(events[3].wall_time(), 102);
+}
+
+// While it lives, no file of this process may become larger: a write stops in the middle, as on a
+// full disk.
+class FullDisk {
+ public:
+  explicit FullDisk(std::uintmax_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDisk() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST(EventFile, StaysWholeOverADiskThatWasFull) {
+  const TemporaryDirectory folder;
+  const fs::path path = folder.path() / "events";
+  EventFile file(path, 100, 0);
+  file.add(100, 0, {{"a", 1}});
+  ASSERT_TRUE(file.flush().ok());
+  const std::uintmax_t size = fs::file_size(path);
+  {
+    const FullDisk full(size + 200);
+    for (Step step = 1; step <= 100; ++step) file.add(101, step, {{"a", 1}});
+    EXPECT_FALSE(file.flush().ok());
+    EXPECT_EQ(fs::file_size(path), size) << "no part of a record remains";
+    file.add(102, 101, {{"a", 1}});
+    EXPECT_FALSE(file.flush().ok());
+  }
+  file.add(103, 102, {{"a", 1}});
+  ASSERT_TRUE(file.flush().ok());
+  const auto events = events_of(path);
+  ASSERT_EQ(events.size(), 2U + 103U);
+  for (Step step = 0; step <= 102; ++step)
+    EXPECT_EQ(events[static_cast<std::size_t>(step) + 2].step(), step);
+}
+
+// What a full disk does not take is kept in memory only up to a limit.
+TEST(EventFile, KeepsNotMoreThanItsLimitForAFullDisk) {
+  const TemporaryDirectory folder;
+  const fs::path path = folder.path() / "events";
+  EventFile file(path, 100, 0);
+  ASSERT_TRUE(file.flush().ok());
+  {
+    const FullDisk full(fs::file_size(path));
+    for (Step step = 0; step < 100'000; ++step) {
+      file.add(101, step, {{"a", 1}});
+      if (step % 1000 == 0) {
+        EXPECT_FALSE(file.flush().ok());
+      }
+    }
+  }
+  ASSERT_TRUE(file.flush().ok());
+  EXPECT_LT(fs::file_size(path), 2'000'000U);
+  const auto events = events_of(path);
+  EXPECT_GT(events.size(), 1000U);
+  EXPECT_EQ(events[2].step(), 0) << "the first ones";
 }
 
 TEST(EventFile, SaysWhatCannotBeWritten) {
