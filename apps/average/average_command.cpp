@@ -219,7 +219,7 @@ class AverageCommand final : public Command {
 
   void print_both(AveragingRun& robust, AveragingRun& plain, std::ostream& out) const {
     out << "messages lost: " << drop_ * 100 << " %; robust: running sums, plain: shares alone\n"
-        << "round    robust mean  max deviation     plain mean  max deviation    weight sum\n";
+        << "round    robust mean  max deviation     plain mean  max deviation  plain weights\n";
     for (std::int64_t round = 0; round <= rounds_; ++round) {
       if (round > 0) {
         robust.advance();
@@ -228,7 +228,7 @@ class AverageCommand final : public Command {
       const AveragingReport a = robust.report();
       const AveragingReport b = plain.report();
       char line[160];
-      std::snprintf(line, sizeof line, "%5lld  %13.6g  %13.3e  %13.6g  %13.3e  %12.6g\n",
+      std::snprintf(line, sizeof line, "%5lld  %13.6g  %13.3e  %13.6g  %13.3e  %13.6g\n",
                     static_cast<long long>(round), a.mean, a.max_deviation, b.mean, b.max_deviation,
                     b.weight_sum);
       out << line;

@@ -1,5 +1,6 @@
 #include "apps/compare/run_record.hpp"
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -72,6 +73,12 @@ Expected<RunRecord> read_run_record(const std::string& folder) {
   record.summary =
       nlohmann::ordered_json::parse(record_text(fs::path(folder) / "summary.json"), nullptr, false);
   if (!record.summary.is_object()) record.summary = nlohmann::ordered_json::object();
+  // Of a job in several processes, job.toml has the number in each.
+  const auto workers = record.summary.find("workers");
+  const auto option = record.options.find("workers");
+  if (option != record.options.end() && workers != record.summary.end() &&
+      workers->is_number_integer())
+    option->second = std::to_string(workers->get<std::int64_t>());
   return record;
 }
 

@@ -10,9 +10,11 @@
 namespace grapevine {
 
 struct RunRecord {
-  std::string folder;                          // as the user gave it
-  std::map<std::string, std::string> options;  // of job.toml; "wiring.KEY" for keys of the wiring
-  nlohmann::ordered_json summary;              // an empty object where the run has not ended
+  std::string folder;  // as the user gave it
+  // Of job.toml; "wiring.KEY" for keys of the wiring. The workers of a run that has ended are those
+  // of all its processes.
+  std::map<std::string, std::string> options;
+  nlohmann::ordered_json summary;  // an empty object where the run has not ended
 };
 
 // Errors (bad_input): no such folder, no job.toml in it or one that is damaged. A damaged summary

@@ -67,7 +67,10 @@ std::string confusion_script(const at::Tensor& confusion, const std::vector<std:
   script += "set cblabel 'part of the labels of the class'\nset size ratio 1\n";
   script += fmt::format("set xrange [-0.5:{0}.5]\nset yrange [{0}.5:-0.5]\n", classes - 1);
   script += "set xlabel 'predicted class'\nset ylabel 'class'\n";
-  if (!names.empty() && classes <= kMostNames) script += name_tics(names);
+  if (!names.empty() && classes <= kMostNames)
+    script += name_tics(names);
+  else if (classes <= kMostNumbers)
+    script += "set xtics 1\nset ytics 1\n";
   script += "plot $parts matrix using 1:2:3 with image";
   if (classes <= kMostNumbers)
     script += ", $counts matrix using 1:2:(sprintf('%d', $3)) with labels";

@@ -181,6 +181,16 @@ TEST(AverageCommand, PeopleSeeABarThatShrinks) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 32);
 }
 
+TEST(AverageCommand, TheHeaderSaysWhoseWeightsAreLost) {
+  std::istringstream lines(output("--ranks 8 --rounds 20 --drop 0.3"));
+  std::string note, header, first;
+  std::getline(lines, note);
+  std::getline(lines, header);
+  std::getline(lines, first);
+  EXPECT_TRUE(contains(header, "plain weights")) << header;
+  EXPECT_EQ(header.size(), first.size()) << "the columns end together";
+}
+
 TEST(AverageCommand, OneRankAndNoRounds) {
   const auto lines = rounds("--ranks 1 --rounds 3");
   ASSERT_EQ(lines.size(), 4U);

@@ -51,6 +51,21 @@ TEST_F(CompareCommand, ShowsFiguresAndOnlyTheOptionsThatDiffer) {
   EXPECT_EQ(object["runs"][0]["summary"]["test_accuracy"], 0.9);
 }
 
+// job.toml has the number in each process, summary.json that of the job.
+TEST_F(CompareCommand, WorkersAreThoseOfTheJob) {
+  const std::string runs = run("one", "seed = 1\nworkers = 4\n", R"({"workers": 4})") + " " +
+                           run("launched", "seed = 1\nworkers = 1\n", R"({"workers": 4})");
+  EXPECT_NE(kVerb.output(runs).find("all options are the same"), std::string::npos);
+  const std::string more = runs + " " +
+                           run("more", "seed = 1\nworkers = 1\n", R"({"workers": 8})") + " " +
+                           run("going", "seed = 1\nworkers = 2\n", "");
+  const auto object = nlohmann::json::parse(kVerb.output(more + " --json"));
+  EXPECT_EQ(object["different"], nlohmann::json({"workers"}));
+  EXPECT_EQ(object["runs"][1]["options"]["workers"], "4");
+  EXPECT_EQ(object["runs"][2]["options"]["workers"], "8");
+  EXPECT_EQ(object["runs"][3]["options"]["workers"], "2") << "not ended: what job.toml has";
+}
+
 TEST_F(CompareCommand, SortsTheBestFirstAndRunsWithoutTheFigureLast) {
   const std::string runs = run("a", "seed = 1\n", R"({"test_accuracy":0.1,"wall_seconds":1})") +
                            " " + run("b", "seed = 2\n", "") + " " +

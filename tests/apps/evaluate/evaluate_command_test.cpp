@@ -123,6 +123,15 @@ TEST(ModelFigures, RefuseALossThatDoesNotFit) {
   EXPECT_EQ(figures.error().code, Errc::bad_input);
 }
 
+// Where the classes have no names, each has its number.
+TEST(ConfusionFigure, NumbersEachClassThatFits) {
+  const auto script = [](std::int64_t classes) {
+    return confusion_script(at::ones({classes, classes}, at::kLong), {}, FigureFormat::svg, "t");
+  };
+  EXPECT_NE(script(10).find("set xtics 1\nset ytics 1\n"), std::string::npos) << script(10);
+  EXPECT_EQ(script(100).find("tics 1\n"), std::string::npos);
+}
+
 TEST(ConfusionFigure, IsDrawn) {
   if (!find_gnuplot().ok()) GTEST_SKIP() << "gnuplot is not installed";
   const at::Tensor confusion = at::randint(0, 9, {3, 3}, at::kLong);

@@ -59,6 +59,10 @@ Expected<void> check_pair(const std::string& where, const char* x_name, const at
     return bad_input(where + ": " + y_name + " has the shape " + array_shape(y) + ", " + x_name +
                      " " + array_shape(x) + ": give a label, or numbers, for each sample");
   if (x.size(0) < 1) return bad_input(where + ": " + x_name + " has no samples: give some");
+  // Labels in a column. Sequences of one step have the same shape, and tokens in x.
+  if (whole(y) && y.dim() == 2 && y.size(1) == 1 && x.sizes() != y.sizes())
+    return bad_input(where + ": " + y_name + " has the shape " + array_shape(y) +
+                     ", labels have one dimension: give " + y_name + "[:, 0]");
   return {};
 }
 

@@ -23,9 +23,10 @@ struct NpyHeader {
   std::size_t begin = 0;  // of the values
 };
 
-Error no_npy(const std::string& path, const std::string& why) {
-  return bad_input(path + ": " + why +
-                   ": write the file with numpy.save(FILE, numpy.ascontiguousarray(ARRAY))");
+// `array`: what is to be saved in place of ARRAY.
+Error no_npy(const std::string& path, const std::string& why,
+             const std::string& array = "numpy.ascontiguousarray(ARRAY)") {
+  return bad_input(path + ": " + why + ": write the file with numpy.save(FILE, " + array + ")");
 }
 
 // What follows 'key': in the header's dict; empty where it is not there.
@@ -98,6 +99,16 @@ std::optional<at::ScalarType> scalar_type(const std::string& type) {
   return std::nullopt;
 }
 
+Error unknown_type(const std::string& path, const std::string& type) {
+  const std::string why = "values of type '" + type +
+                          "' are not known; bool, integers of up to 64 bits with a sign or 32 "
+                          "without, and floats are, in little endian";
+  const std::string kind = type.empty() ? "" : type.substr(1), little = "<" + kind;
+  if (kind == "u8") return no_npy(path, why, "ARRAY.astype('int64')");
+  const bool other_order = kind == "u2" || kind == "u4" || (kind != "" && scalar_type(little));
+  return other_order ? no_npy(path, why, "ARRAY.astype('" + little + "')") : no_npy(path, why);
+}
+
 template <class From, class To>
 at::Tensor widened(const std::uint8_t* data, const std::vector<std::int64_t>& shape,
                    at::ScalarType type) {
@@ -129,9 +140,7 @@ Expected<at::Tensor> parse_npy(const std::string& path, const std::uint8_t* data
   const auto type = u16 || u32                ? std::optional(at::kInt)
                     : header->type.size() < 2 ? std::nullopt
                                               : scalar_type(header->type);
-  if (!type)
-    return no_npy(path, "values of type '" + header->type +
-                            "' are not known; bool, integers and floats are, in little endian");
+  if (!type) return unknown_type(path, header->type);
   const std::size_t width = u16 ? 2 : u32 ? 4 : at::elementSize(*type);
   const auto values = values_of(header->shape);
   if (!values || *values > (size - header->begin) / width)

@@ -102,6 +102,31 @@ TEST(NpyData, NamesWhatIsWrong) {
   write_images(folder.path());
   write_npy(folder.path() / "test_y.npy", at::zeros({8}));
   expect_part(error_of(spec), "of another shape or type");
+  write_images(folder.path());
+  for (const char* name : {"train_y.npy", "test_y.npy"})
+    write_npy(folder.path() / name, at::zeros({name[1] == 'r' ? 20 : 8, 1}, at::kLong));
+  expect_part(error_of(spec), "train_y has the shape [20, 1]");
+  expect_part(error_of(spec), "y[:, 0]");
+}
+
+// The advice is what makes NumPy write a file that can be read.
+TEST(NpyFile, SaysHowToWriteAnotherType) {
+  const TemporaryDirectory folder;
+  const fs::path path = folder.path() / "a.npy";
+  for (const auto& [type, advice] :
+       {std::pair<std::string, std::string>{">f4", "ARRAY.astype('<f4')"},
+        {">f8", "ARRAY.astype('<f8')"},
+        {">i2", "ARRAY.astype('<i2')"},
+        {"<u8", "ARRAY.astype('int64')"},
+        {">u8", "ARRAY.astype('int64')"},
+        {"<c8", "numpy.save(FILE"}}) {
+    std::ofstream(path, std::ios::binary)
+        << npy_bytes("{'descr': '" + type + "', 'fortran_order': False, 'shape': (1,), }",
+                     std::string(16, '\0'));
+    const auto array = map_npy(path.string());
+    ASSERT_FALSE(array.ok()) << type;
+    expect_part(array.error().message, advice);
+  }
 }
 
 TEST(NpyFile, ReadsAllTypesAndVersions) {
