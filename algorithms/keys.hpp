@@ -100,7 +100,7 @@ class KeyReader {
 
   // Of a level around another: its role takes one step for each of its exchanges, whatever the keys
   // say of the steps inside.
-  void stand_around_levels() { around_levels_ = true; }
+  void set_around_levels() { around_levels_ = true; }
   bool around_levels() const { return around_levels_; }
 
   // The value of a key that was declared before, as written.

@@ -75,7 +75,7 @@ ordered_json rank_json(const RankStatus& rank, bool pairs) {
 }
 
 void add_totals(ordered_json& json, const RunStatus& status) {
-  Ledger all;
+  Ledger all = status.rested;
   for (const RankStatus& rank : status.ranks) all.merge(rank.ledger);
   const HistogramSummary staleness = summarize(all.staleness);
   json["staleness"] = {{"mean", staleness.mean}, {"p99", staleness.p99}, {"max", staleness.max}};

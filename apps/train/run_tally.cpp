@@ -64,6 +64,7 @@ void RunTally::begin_phase(const std::string& phase) {
 
 void RunTally::on_validation(Epoch epoch, const Evaluation& evaluation) {
   progress_.accuracy = evaluation.top1;
+  show();  // the last line of a run is of its newest accuracy
   const std::string accuracy =
       std::isfinite(evaluation.top1) ? fmt::format("test accuracy {:.4f}, ", evaluation.top1) : "";
   if (say_)

@@ -242,6 +242,15 @@ static std::int64_t samples_of_step(const JobIdentity& identity) {
          std::max<std::int64_t>(1, number_in(identity, "accumulate"));
 }
 
+// A wiring that does not use the momentum keeps it for those that follow; its job file has none.
+static void keep_momentum(TrainJob& job, const JobIdentity& saved) {
+  const auto plan = resolve(job.wiring);
+  const auto before = saved.find("momentum");
+  if (!plan || plan->role->uses_momentum(*plan) || before == saved.end()) return;
+  if (job.options.momentum != 0)
+    job.options.momentum = std::strtod(before->second.c_str(), nullptr);
+}
+
 Expected<void> read_resume(TrainJob& job) {
   if (!job.options.clock_start.empty()) {
     const auto start = parse_clock_start(job.options.clock_start);
@@ -251,6 +260,7 @@ Expected<void> read_resume(TrainJob& job) {
   if (job.options.resume.empty()) return {};
   auto checkpoint = read_checkpoint(job.options.resume);
   if (!checkpoint) return checkpoint.error();
+  keep_momentum(job, checkpoint->identity);
   job.start = horizon_start_in(checkpoint->identity);
   if (job.start.ranks == 0) job.start.ranks = number_in(checkpoint->identity, "workers");
   if (job.start.ranks == job.options.workers) job.start.ranks = 0;

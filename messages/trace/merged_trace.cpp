@@ -104,10 +104,15 @@ Expected<void> MergedTrace::check_one_run() {
     const bool may_change = servers_ == 0 || header.workers == workers_;
     workers_ = std::max(workers_, header.workers);
     const bool same_servers =
-        header.servers == first.servers || (header.spare > 0 && first.spare > 0);
-    if (!same_run || !may_change || !same_servers)
+        header.servers == first.servers || header.spare > 0 || first.spare > 0;
+    if (!same_run || !same_servers)
       return bad_input(fmt::format("{} and {} are of different jobs: remove one of them",
                                    files_.front().path, file.path));
+    if (!may_change)
+      return bad_input(fmt::format(
+          "{} and {}: ranks that serve in one part of the run train in another, which has {} ranks "
+          "that train: move the files of one part to another folder",
+          files_.front().path, file.path, header.workers));
     runs.insert(file.header.run);
     if (file.header.process == 0) with_head.insert(file.header.run);
     processes_ = std::max(processes_, file.header.processes);

@@ -77,11 +77,11 @@ Expected<FileMark> take_shard(const fs::path& from, const fs::path& to, const Fi
 
 // The counts of its gradients; those of messages are of no use without it.
 json to_json(const FormerLife& life) {
-  return {{"rank", life.rank},
-          {"samples", life.samples},
-          {"produced", life.ledger.produced},
-          {"committed", life.ledger.committed},
-          {"dropped", life.ledger.dropped}};
+  const Ledger& ledger = life.ledger;
+  return {{"rank", life.rank},           {"samples", life.samples},
+          {"produced", ledger.produced}, {"committed", ledger.committed},
+          {"dropped", ledger.dropped},   {"messages", ledger.sent + ledger.sent_before},
+          {"bytes", ledger.bytes_sent},  {"staleness", ledger.staleness}};
 }
 
 Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
@@ -141,6 +141,15 @@ Expected<std::vector<FormerLife>> former_in(const json& job) {
     for (const std::int64_t count : {life.samples, life.ledger.committed, life.ledger.dropped,
                                      life.ledger.pending(), std::int64_t{life.rank}})
       if (count < 0) return bad_input("former has a count below 0");
+    if (entry.count("staleness") > 0) {
+      life.ledger.sent_before = whole(entry.at("messages"));
+      life.ledger.bytes_sent = static_cast<std::uint64_t>(whole(entry.at("bytes")));
+      for (const json& pair : entry.at("staleness")) {
+        const std::int64_t age = whole(pair.at(0)), count = whole(pair.at(1));
+        if (age < 0 || count < 0) return bad_input("former has a count below 0");
+        life.ledger.staleness[age] = count;
+      }
+    }
     former.push_back(std::move(life));
   }
   return former;

@@ -175,6 +175,9 @@ RunStatus RunBoard::status(const RunState& state, Timestamp now) const {
     const double done = found->second.step.epochs_done;
     if (!(status.epochs_done <= done)) status.epochs_done = done;
   }
+  for (auto at = ranks_.lower_bound(static_cast<Rank>(state.process_of.size())); at != ranks_.end();
+       ++at)
+    status.rested.merge(at->second.figures.ledger);
   status.queued_bytes.assign(static_cast<std::size_t>(status.processes), -1);
   for (const RankStatus& of : status.ranks) {
     if (!of.answers || !of.wait) continue;

@@ -88,9 +88,9 @@ void PeerState::serve_anew(const InstallView& view) {
 
 // A server that the new wiring has not, until another one has it.
 void PeerState::rest() {
+  for (Rank rank = 0; rank < config_.ranks; ++rank) forget_messages(rank);
   report_figures();
   flush_trace();
-  for (Rank rank = 0; rank < config_.ranks; ++rank) forget_messages(rank);
   role_.reset();
   model_ = {};
   started_ = false;

@@ -35,10 +35,10 @@ void add_reports(RunResult& result, const std::map<Rank, RankReport>& reports,
   for (const auto& [rank, step] : progress.steps())
     result.steps[static_cast<std::size_t>(rank)] = step + 1;
   for (const FormerLife& life : progress.former_lives(members))
-    add_lost(result, life.ledger, life.samples);
-  // Of servers that a wiring before had: what they applied.
-  for (const auto& [rank, ledger] : progress.ledgers_from(members.ranks()))
-    result.ledger.merge(without_messages(ledger));
+    if (life.rank >= members.workers())  // a server of a wiring before: what it applied
+      result.ledger.merge(without_messages(life.ledger));
+    else
+      add_lost(result, life.ledger, life.samples);
   for (const auto& [rank, report] : reports) {
     result.ledger.merge(report.ledger);
     if (!report.measures.entries().empty()) result.measures[rank] = report.measures;

@@ -29,6 +29,8 @@ void TrainingProgress::bring_back(Rank rank) {
 std::vector<FormerLife> TrainingProgress::former_lives(const RunMembers& members) const {
   std::vector<FormerLife> lives = former_lives_;
   for (const Rank rank : members.lost()) lives.push_back({rank, ledger_of(rank), samples_of(rank)});
+  for (auto at = ledgers_.lower_bound(members.ranks()); at != ledgers_.end(); ++at)
+    lives.push_back({at->first, at->second, 0});
   return lives;
 }
 

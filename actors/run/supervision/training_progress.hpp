@@ -40,13 +40,10 @@ class TrainingProgress {
   std::int64_t samples_of(Rank rank) const;
   // Of the rank's newest figures; empty: none has come.
   Ledger ledger_of(Rank rank) const;
-  // Of all newest figures, those of that rank and later ones.
-  std::map<Rank, Ledger> ledgers_from(Rank first) const {
-    return {ledgers_.lower_bound(first), ledgers_.end()};
-  }
   // How many lost ranks have begun to train again.
   std::int64_t returned() const { return returned_; }
-  // Of the lost ranks of `members`, of those that have returned, and of the checkpoint before.
+  // Of the lost ranks of `members`, of those that have returned, and of the checkpoint before; and
+  // of servers that the present wiring has not.
   std::vector<FormerLife> former_lives(const RunMembers& members) const;
   // The epochs of the slowest remaining worker. None until each of them has reported a step.
   std::optional<double> slowest_epochs(const RunMembers& members) const;

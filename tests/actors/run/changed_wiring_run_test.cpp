@@ -412,6 +412,7 @@ TEST(ChangedWiringRun, IsContinuedFromACheckpoint) {
     if (!alike) continue;  // its result depends on time
     EXPECT_EQ(at::max((whole.z.read() - result.z.read()).abs()).item<float>(), 0);
     EXPECT_EQ(whole.ledger.committed, result.ledger.committed);
+    EXPECT_EQ(whole.ledger.staleness, result.ledger.staleness) << "that of servers, too";
   }
 }
 

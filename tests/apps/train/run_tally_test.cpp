@@ -25,5 +25,16 @@ TEST(RunTally, NoStepIsBeyondTheLast) {
   }
 }
 
+// The last validation comes after the last step.
+TEST(RunTally, TheLastLineHasTheLastAccuracy) {
+  RunProgress shown;
+  RunTally tally({}, {}, [&shown](const RunProgress& progress) { shown = progress; });
+  tally.on_step({});
+  Evaluation evaluation;
+  evaluation.top1 = 0.985;
+  tally.on_validation(1, evaluation);
+  EXPECT_EQ(shown.accuracy, 0.985);
+}
+
 }  // namespace run_tally_test
 }  // namespace grapevine

@@ -16,7 +16,9 @@ class VersionCheck final : public RunCheck {
   explicit VersionCheck(const CheckedRun& run) : RunCheck("version", run) {}
 
   void on_sent(Timestamp, const Envelope& message, std::uint64_t) override {
-    if (!is_server(message.from)) return;
+    const bool claims = std::holds_alternative<Grant>(message.payload) ||
+                        std::holds_alternative<Receipt>(message.payload);
+    if (!claims || !is_server(message.from)) return;
     Server& server = servers_[message.from];
     server.claimed = std::max(server.claimed, message.stamp.version);
   }
