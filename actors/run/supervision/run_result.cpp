@@ -35,7 +35,7 @@ void add_reports(RunResult& result, const std::map<Rank, RankReport>& reports,
   for (const auto& [rank, step] : progress.steps())
     result.steps[static_cast<std::size_t>(rank)] = step + 1;
   for (const FormerLife& life : progress.former_lives(members))
-    if (life.rank >= members.workers())  // a server of a wiring before: what it applied
+    if (life.ledger.produced == 0)  // a server of a wiring before: what it applied
       result.ledger.merge(without_messages(life.ledger));
     else
       add_lost(result, life.ledger, life.samples);

@@ -249,6 +249,7 @@ TEST(VersionCheck, NoticesAVersionThatIsSkippedOrClaimed) {
   Envelope message;
   message.from = 2;
   message.stamp.version = 1;
+  message.payload = Receipt{};
   claimed->on_sent(Timestamp{1}, message, 1);
   claimed->on_end(good_result());
   EXPECT_NE(only(*claimed).find("sent version 1"), std::string::npos);
