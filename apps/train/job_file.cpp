@@ -9,6 +9,7 @@
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/train/train_place.hpp"
 #include "gpu/device.hpp"
+#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 namespace {
@@ -69,6 +70,7 @@ std::string resolved_value(const CLI::Option& option, const std::string& name,
   if (name == "steps") return options.steps == 0 ? "" : std::to_string(options.steps);
   if (name == "epochs" && options.steps > 0) return "";
   if (name == "momentum" && options.momentum != 0 && !momentum_counts(options, wiring)) return "";
+  if (name == "momentum") return number_text(options.momentum);  // a resumed run may keep another
   return stated_value(option);
 }
 
