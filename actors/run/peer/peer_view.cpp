@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "actors/run/peer.hpp"
 #include "actors/run/state_bytes.hpp"
+#include "actors/run/supervision/run_members.hpp"
 #include "actors/run/whole_epochs.hpp"
 #include "algorithms/kernels/kernels.hpp"
 #include "algorithms/roles/member_role.hpp"
@@ -227,9 +227,7 @@ bool PeerState::load_member(const InstallView& view, bool joins, const StateDict
 }
 
 std::vector<Rank> PeerState::servers_of(const InstallView& view) const {
-  std::vector<Rank> ranks(static_cast<std::size_t>(view.servers));
-  std::iota(ranks.begin(), ranks.end(), first_server());
-  return ranks;
+  return RunMembers(config_.workers + view.servers, view.servers).server_ranks();
 }
 
 TrainingRanks PeerState::ranks_of(const InstallView& view) const {

@@ -21,12 +21,6 @@ void add_lost(RunResult& result, const Ledger& last, std::int64_t samples) {
   result.ledger.samples += samples;
 }
 
-// Those between it and ranks that report are in no ledger of these.
-Ledger without_messages(Ledger ledger) {
-  ledger.sent = ledger.received = 0;
-  return ledger;
-}
-
 }  // namespace
 
 void add_reports(RunResult& result, const std::map<Rank, RankReport>& reports,
@@ -36,7 +30,7 @@ void add_reports(RunResult& result, const std::map<Rank, RankReport>& reports,
     result.steps[static_cast<std::size_t>(rank)] = step + 1;
   for (const FormerLife& life : progress.former_lives(members))
     if (life.ledger.produced == 0)  // a server of a wiring before: what it applied
-      result.ledger.merge(without_messages(life.ledger));
+      result.ledger.merge(life.ledger);
     else
       add_lost(result, life.ledger, life.samples);
   for (const auto& [rank, report] : reports) {

@@ -113,6 +113,16 @@ TEST(WiringLevels, ErrorsNameThePlace) {
               AllOf(HasSubstr("wiring.level.2.quasi_global"), HasSubstr("level 1")));
 }
 
+// The wiring that a job file states: all keys that were resolved.
+Wiring stated(const std::vector<ResolvedKey>& keys) {
+  Wiring wiring;
+  for (const ResolvedKey& key : keys)
+    if (!key.value.empty()) {
+      EXPECT_TRUE(wiring.set(key.key, key.value).ok()) << key.key;
+    }
+  return wiring;
+}
+
 // Where a level has no pace of its own, what is resolved states that of the level inside, so that
 // it is the same plan when it is read again.
 TEST(WiringLevels, StateThePaceThatTheyInherit) {
@@ -126,12 +136,7 @@ TEST(WiringLevels, StateThePaceThatTheyInherit) {
     ASSERT_TRUE(wiring.ok()) << wiring.error().message;
     const auto first = resolve_keys(*wiring);
     ASSERT_TRUE(first.ok()) << first.error().message;
-    Wiring again;
-    for (const ResolvedKey& key : first->keys)
-      if (!key.value.empty()) {
-        ASSERT_TRUE(again.set(key.key, key.value).ok()) << key.key;
-      }
-    const auto second = resolve(again);
+    const auto second = resolve(stated(first->keys));
     ASSERT_TRUE(second.ok()) << second.error().message;
     const LocalSteps &one = first->plan.local.steps, &other = second->local.steps;
     EXPECT_EQ(one.by_epoch.to_string(), other.by_epoch.to_string()) << text;
@@ -160,11 +165,7 @@ tracking = true
   ASSERT_TRUE(wiring.ok()) << wiring.error().message;
   const auto first = resolve_keys(*wiring);
   ASSERT_TRUE(first.ok()) << first.error().message;
-  Wiring again;
-  for (const ResolvedKey& key : first->keys)
-    if (!key.value.empty()) {
-      ASSERT_TRUE(again.set(key.key, key.value).ok()) << key.key;
-    }
+  const Wiring again = stated(first->keys);
   const auto second = resolve(again);
   EXPECT_TRUE(second.ok()) << second.error().message;
   EXPECT_EQ(again.keys().at("local_steps"), "4");

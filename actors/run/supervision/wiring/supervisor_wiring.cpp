@@ -1,9 +1,6 @@
 // A change of the wiring: the messages of the supervisor's WiringChange.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <numeric>
-
 #include "actors/run/supervisor.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
@@ -146,12 +143,11 @@ std::vector<Rank> SupervisorState::provide_servers() {
   if (!wiring_.begins()) return {};
   const auto parts = config_.change(wiring_.settings());
   if (!parts) return {};  // the change is taken back
-  const Rank first = members_.workers(), end = first + (*parts)->plan.servers;
-  for (auto rank = static_cast<Rank>(crew_.peers().size()); rank < end; ++rank)
+  RunMembers to_come = members_;
+  to_come.set_servers((*parts)->plan.servers);
+  for (auto rank = static_cast<Rank>(crew_.peers().size()); rank < to_come.ranks(); ++rank)
     crew_.add_server(config_.spawn_server(rank, SupervisorActor{self_}));
-  std::vector<Rank> servers(static_cast<std::size_t>(end - first));
-  std::iota(servers.begin(), servers.end(), first);
-  return servers;
+  return to_come.server_ranks();
 }
 
 // Ranks behind them have no role from now on.
