@@ -108,8 +108,9 @@ struct ViewClosed {
   std::int64_t operations = 0;
   Step step = 0;
   double epoch = 0;
-  double w = 1;            // of its model
-  std::int64_t taken = 0;  // batches in this view
+  double w = 1;                           // of its model
+  std::int64_t taken = 0;                 // batches in this view
+  std::vector<std::int64_t> counts = {};  // Role::counts()
 
   static constexpr std::int64_t kJoins = -1;
 };
@@ -137,6 +138,8 @@ struct InstallView {
   std::vector<std::int32_t> nodes_before;            // of each
   std::map<std::string, std::string> settings = {};  // in the place of the job's: LiveSettings
   std::int32_t servers = 0;  // of the wiring: so many of the ranks behind all that train
+  // Of a role that is made of others, and ends: Role::counts() of the members that had it.
+  std::map<Rank, std::vector<std::int64_t>> counts = {};
 };
 
 // ---- the models of ranks in other processes: see ModelSender and ModelFetcher ----
@@ -351,6 +354,7 @@ struct WriteCheckpoint {
   std::vector<Rank> lost;  // of which there is none
   std::vector<FormerLife> former;
   std::map<std::string, std::string> settings = {};  // in the place of the job's: LiveSettings
+  std::optional<double> next_change = {};            // the epoch of the next planned one
 };
 // To a ShardWriter: a state, and the folder for it.
 struct StoreState {
@@ -678,7 +682,8 @@ template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, ViewClosed& m) {
   DoubleBits reals(m.epoch, m.w);
   return f(caf::meta::type_name("grapevine::ViewClosed"), m.view, m.rank, m.operations, m.step,
-           m.taken, reals.bits, caf::meta::load_callback([&reals] { return reals.restore(); }));
+           m.taken, m.counts, reals.bits,
+           caf::meta::load_callback([&reals] { return reals.restore(); }));
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, InstallView& m) {
@@ -687,7 +692,8 @@ typename Inspector::result_type inspect(Inspector& f, InstallView& m) {
   return f(caf::meta::type_name("grapevine::InstallView"), m.view, m.kind, m.members, m.before,
            h.steps, h.by_samples, h.first_step, m.first_batch, m.operations, m.last_cut,
            m.elapsed_ns, m.donor, m.behind, m.joining, m.heads, m.nodes_before, m.settings,
-           m.servers, reals.bits, caf::meta::load_callback([&reals] { return reals.restore(); }));
+           m.servers, m.counts, reals.bits,
+           caf::meta::load_callback([&reals] { return reals.restore(); }));
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, CheckSettings& m) {

@@ -2,6 +2,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +26,9 @@ struct ModelState {
   double epoch = 0;  // training behind it, in epochs, by the clock that the role keeps
   double lr = 0;     // learning rate of the last update, for reports
 };
+
+// Role::counts() of the ranks that remain, by rank.
+using ClosedCounts = std::map<Rank, std::vector<std::int64_t>>;
 
 // Handlers run one at a time, to completion, on the Peer's thread of the moment. They must not
 // block, read a clock, or draw randomness other than env.rng().
@@ -111,7 +116,19 @@ class Role {
   StateDict save_own() { return save_fields(&Role::own_fields); }
   StateDict save_joiner() { return save_fields(&Role::joiner_fields); }
 
-  // ---- a change of the wiring (changes_wiring() of a plan) ----
+  // ---- the same, of a role that is made of others (RoleType::changes_by_mean) ----
+  //
+  // Nothing of it but the model and the optimizer goes on: close(), settle(), and then the calls of
+  // a change of the wiring.
+
+  // After close(): what ranks compare, as many numbers on each of them.
+  virtual std::vector<std::int64_t> counts() const { return {}; }
+  // In the place of take_back() and count_as_done(). A rank that is not in `counts` is lost.
+  virtual void settle(Env&, const ClosedCounts& /*counts*/) {
+    GRAPEVINE_CHECK(false, "a role that is made of no others is settled as one that is");
+  }
+
+  // ---- a change of the wiring (changes_members() of a plan) ----
   //
   // Another role follows, which shares nothing with this one but the model and the optimizer. After
   // load_kept(), before on_start(), this role gives all that it keeps besides them, in two calls;

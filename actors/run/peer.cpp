@@ -67,7 +67,7 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
   std::fill_n(membership_.alive.begin(), present, true);
   for (Rank rank = 0; rank < first_server(); ++rank) view_.ranks.members.push_back(rank);
   view_.ranks.servers = RunMembers(present, plan.servers).server_ranks();
-  if (plan.hierarchy > 1 && changes_members(plan))
+  if (node_size(plan) > 1 && changes_members(plan))
     view_.ranks.heads = first_of_each_node(view_.ranks.members, plan.hierarchy);
   rng_.seed(mix_seed(config_.seed, static_cast<std::uint64_t>(config_.rank)));
   figures_ = LiveFigures(config_.rank);
@@ -582,10 +582,11 @@ Expected<void> PeerState::restore_view(const StateDict& state) {
   change.before.resize(members.size());
   std::iota(change.before.begin(), change.before.end(), 0);
   const Plan& plan = config_.parts->plan;
-  if (!fits_nodes(saved.ranks, plan.hierarchy))
+  if (!fits_nodes(saved.ranks, node_size(plan)))
     return bad_input("view.heads has not one rank of each node");
   change.nodes_before.resize(saved.ranks.heads.size());
   std::iota(change.nodes_before.begin(), change.nodes_before.end(), 0);
+  change.members = members;
   change.horizon = horizon_of(saved, config_.parts->horizon, first_server());
   auto parts = parts_among(*config_.parts, change);
   if (!parts) return parts.error();

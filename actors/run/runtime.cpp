@@ -177,7 +177,6 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
     supervision.models = ViewChange::Models::of(plan);
     supervision.horizon = config_.parts->horizon;
     if (changes_members(plan)) supervision.change = config_.change;
-    supervision.changes_wiring = changes_wiring(plan);
     supervision.most_servers = config_.world_size() - config_.workers();
     supervision.spawn_server = [self = shared_from_this()](Rank rank, const SupervisorActor& head) {
       return self->spawn_later_server(rank, head);

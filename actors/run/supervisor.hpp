@@ -53,7 +53,6 @@ struct SupervisorConfig {
   bool tolerates_worker_loss = false;          // a run continues without lost workers,
   std::int32_t min_workers = 1;                // as long as so many of them remain
   bool changes_members = false;  // by views, see ViewChange; else roles continue alone
-  bool changes_wiring = false;   // `change` takes other wirings, besides other numbers
   // Of a wiring to come: the most, and the actor of one of that rank, which is attached to the
   // transport and joins the view to come; null: none comes.
   std::int32_t most_servers = 0;
@@ -211,6 +210,7 @@ class SupervisorState {
   void answer_wiring(ControlReply reply);
   void refuse_wiring(const std::string& why);
   void install_wiring(InstallView& view);
+  void take_nodes(InstallView& view);
   void take_servers(std::int32_t servers);
   RunResult conclude() const;
   ControlReply on_stop_wanted();

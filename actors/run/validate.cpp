@@ -239,11 +239,24 @@ Expected<void> check(const Traffic& traffic, const World& world) {
   return check_rank("counts of messages", traffic.rank, world.ranks);
 }
 
+namespace {
+
+// Of a role made of others; three for each level would do.
+bool are_counts(const std::vector<std::int64_t>& counts) {
+  constexpr std::size_t kMostCounts = 64;
+  return counts.size() <= kMostCounts &&
+         std::all_of(counts.begin(), counts.end(),
+                     [](std::int64_t count) { return count >= Role::kFollows; });
+}
+
+}  // namespace
+
 Expected<void> check(const ViewClosed& closed, const World& world) {
   if (auto checked = check_rank("a closed view", closed.rank, world.ranks); !checked)
     return checked;
   if (closed.operations >= Role::kFollows && closed.step >= 0 && closed.taken >= 0 &&
-      closed.epoch >= 0 && closed.epoch <= kMostEpochs && closed.w > 0 && std::isfinite(closed.w))
+      closed.epoch >= 0 && closed.epoch <= kMostEpochs && closed.w > 0 && std::isfinite(closed.w) &&
+      are_counts(closed.counts))
     return {};
   return stray(fmt::format("a closed view of rank {} with invalid numbers", closed.rank));
 }
@@ -311,8 +324,13 @@ Expected<void> check(const InstallView& view, const World& world) {
                      h.first_epoch <= kMostEpochs && h.steps_per_epoch > 0 &&
                      std::isfinite(h.steps_per_epoch) && h.planned_epochs >= 0 &&
                      h.planned_epochs <= kMostEpochs;
-  const bool counts = placed && lasts && view.operations >= 0 && view.first_batch >= 0 &&
-                      view.elapsed_ns >= 0 && view.scale > 0 && std::isfinite(view.scale);
+  const bool of_members = std::all_of(view.counts.begin(), view.counts.end(), [&](const auto& own) {
+    return std::binary_search(view.members.begin(), view.members.end(), own.first) &&
+           are_counts(own.second) && own.second.size() == view.counts.begin()->second.size();
+  });
+  const bool counts = placed && lasts && of_members && view.operations >= 0 &&
+                      view.first_batch >= 0 && view.elapsed_ns >= 0 && view.scale > 0 &&
+                      std::isfinite(view.scale);
   return counts ? Expected<void>() : Expected<void>(stray("a view with invalid numbers"));
 }
 

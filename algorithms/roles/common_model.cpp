@@ -18,13 +18,15 @@ CommonModel::CommonModel(std::int32_t ranks, std::int32_t training, Rank rank, M
       mean_weight_(given.mean_weight),
       optimizer_(given.optimizer.defined() ? std::move(given.optimizer)
                                            : at::empty({0}, model.x.read().options())),
+      trained_(given.trained && rank < training),
       reduction_(make_exact_reduction(all_ranks(ranks), rank)) {}
 
 void CommonModel::on_start(Env& env) {
   if (done_) return env.finished();
   const at::Tensor& x = model_.x.read();
   const at::Tensor weight = at::full({1}, mean_weight_ * model_.w, x.options());
-  at::Tensor all = at::cat({x, weight, optimizer_.to(x.device())});
+  const at::Tensor trained = at::full({1}, trained_ ? 1.0 : 0.0, x.options());
+  at::Tensor all = at::cat({x, weight, trained, optimizer_.to(x.device())});
   send_all(env, stamp_of(rank_, model_.step, model_.step),
            reduction_->start(0, model_.epoch, std::move(all), env.rng()));
   finish_if_done(env);
@@ -48,15 +50,17 @@ void CommonModel::finish_if_done(Env& env) {
   if (takes_mean()) env.finished();
 }
 
-// x <- s_x / s_w;  w <- 1;  o <- s_o / P.
+// x <- s_x / s_w;  w <- 1;  o <- s_o / s_1.
 void CommonModel::take_mean() {
   const at::Tensor sum = reduction_->take_sum();
   if (!takes_mean()) return;
   const std::int64_t d = model_.x.numel();
-  at::Tensor x = sum.narrow(0, 0, d) / sum[d].item<double>();
+  const auto weight = sum[d].item<double>(), trained = sum[d + 1].item<double>();
+  GRAPEVINE_CHECK(weight > 0 && trained > 0, "no rank is left that has a model");
+  at::Tensor x = sum.narrow(0, 0, d) / weight;
   model_.x = FrozenTensor::freeze(std::move(x));
   model_.w = 1;
-  optimizer_ = sum.narrow(0, d + 1, sum.numel() - d - 1) / static_cast<double>(training_);
+  optimizer_ = sum.narrow(0, d + 2, sum.numel() - d - 2) / trained;
   done_ = true;
 }
 
@@ -87,7 +91,10 @@ void CommonModel::shared_fields(Archive& a) {
   a.values("optimizer", optimizer_);
 }
 
-void CommonModel::own_fields(Archive& a) { a.number("mean_weight", mean_weight_); }
+void CommonModel::own_fields(Archive& a) {
+  a.number("mean_weight", mean_weight_);
+  a.flag("trained", trained_);
+}
 
 // No checkpoint is taken between two wirings.
 void CommonModel::fields(Archive& a) { shared_fields(a); }

@@ -1,15 +1,17 @@
 // CommonModel: between two wirings all ranks take the mean of their models.
 //
 // Symbols: x the model of a rank, w its push-sum weight, 1 in other wirings; a Role::mean_weight(),
-//   1 without parameter servers; o the state of its optimizer; P the number of ranks that train.
+//   1 without parameter servers; o the state of its optimizer; P the number of ranks.
 //
-//   s = sum of (x, a w, o) of all ranks, exact all-reduce;  x <- s_x / s_w;  w <- 1;  o <- s_o / P
+//   s = sum of (x, a w, 1, o) of all ranks, exact all-reduce
+//   x <- s_x / s_w;  w <- 1;  o <- s_o / s_1
 //
-// Servers give their slices, each in a vector of zeros; they keep them, and o is 0.
+// Servers give their slices, each in a vector of zeros; they keep them, and o is 0 in place of (1,
+// o). A rank that joins gives zeros.
 // Every role has put into x what it kept for later exchanges (Role::flush), and nothing is on its
 // way: the weighted mean is that of all gradients. Ranks then agree bit for bit, so that any wiring
 // may follow.
-// Bytes per rank: 2 (P-1)/P * 4 (d + k + 1), k of the optimizer; 2 (P-1) messages.
+// Bytes per rank: 2 (P-1)/P * 4 (d + k + 2), k of the optimizer; 2 (P-1) messages.
 // Where a rank is lost, the others do it again, or take the model of one that has the mean.
 #pragma once
 #include <cstdint>
@@ -28,6 +30,7 @@ class CommonModel final : public Role {
   struct Given {
     double mean_weight = 1;  // Role::mean_weight()
     at::Tensor optimizer;    // Role::optimizer_state(), or undefined
+    bool trained = true;     // not so of a rank that joins
   };
 
   // Among `ranks`, of which the first `training` train and take the mean. model.x is all of [d].
@@ -61,6 +64,7 @@ class CommonModel final : public Role {
   ModelState& model_;
   double mean_weight_;
   at::Tensor optimizer_;  // [k]
+  bool trained_;
   const std::unique_ptr<Reduction> reduction_;
   bool done_ = false;
 };

@@ -41,6 +41,8 @@ class MemberRole final : public Role, private NestedRole::Around {
 
   std::int64_t close(Env& env) override { return nested_.close(env); }
   void take_back(Env& env, std::int64_t operations) override { nested_.take_back(env, operations); }
+  std::vector<std::int64_t> counts() const override { return nested_.role().counts(); }
+  void settle(Env& env, const ClosedCounts& counts) override { nested_.settle(env, counts); }
   void count_as_done(Env& env) override { nested_.count_as_done(env); }
   void shared_fields(Archive& a) override { nested_.role().shared_fields(a); }
   void own_fields(Archive& a) override { nested_.role().own_fields(a); }

@@ -66,6 +66,9 @@ struct SharedParts {
   // After a change of members: where each, or each node of a hierarchy, was among those before; -1:
   // it joined. Else empty.
   std::vector<std::int32_t> before = {};
+  // Of a role that is made of others, once ranks are lost: those that remain, ascending; else
+  // empty.
+  std::vector<Rank> remaining = {};
 
   // Whether all ranks began together, so that roles that wait for each other are in step.
   bool began_together() const { return before.empty(); }

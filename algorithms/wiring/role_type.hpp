@@ -56,6 +56,9 @@ struct RoleType {
   bool tolerates_lost_peer = false;
   // Whether ranks may be lost, and others join, by Role::close() and what follows it.
   std::function<bool(const Plan& plan)> changes_members = [](const Plan&) { return false; };
+  // Whether all members take the mean of their models then, as where the wiring changes: a role
+  // that is made of others.
+  bool changes_by_mean = false;
   // Whether ranks that have completed the same operations have the same model, so that one that is
   // behind when members change takes it from another.
   bool replicates = false;
@@ -83,17 +86,21 @@ struct RoleType {
   std::function<bool(const Plan& plan)> uses_momentum = [](const Plan&) { return true; };
 };
 
+// Ranks of a node, of which one exchanges for the others. Groups of levels are no nodes.
+inline std::int32_t node_size(const Plan& plan) {
+  return plan.role->parts_inside ? 1 : plan.hierarchy;
+}
+
 // Whether ranks of such a run may be lost, and others join, by Role::close() and what follows it.
 // Servers stay, and serve those that train then; of nodes they know no heads but the first ranks.
 inline bool changes_members(const Plan& plan) {
   return (plan.servers == 0 || plan.hierarchy == 1) && plan.role->changes_members(plan);
 }
-// Whether, besides, the wiring may change while it runs,
-inline bool changes_wiring(const Plan& plan) {
-  return plan.hierarchy == 1 && changes_members(plan);
+// Whether, besides, the number of ranks may change where it resumes: servers follow those that
+// train, and nodes and groups are whole at the start.
+inline bool changes_ranks(const Plan& plan) {
+  return plan.servers == 0 && plan.hierarchy == 1 && changes_members(plan);
 }
-// and the number of ranks where it resumes: servers follow those that train.
-inline bool changes_ranks(const Plan& plan) { return plan.servers == 0 && changes_wiring(plan); }
 
 // Levels: groups of `ranks` ranks each that train as `inside` says, and exchange with each other as
 // `outside` says; `ranks` 0: not known yet. REQUIRES: `inside` is synchronous, `outside` plans each

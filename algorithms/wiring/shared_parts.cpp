@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/check.hpp"
 #include "messages/text/number_text.hpp"
@@ -29,12 +30,13 @@ Expected<std::int32_t> count_nodes(const Plan& plan, std::int32_t ranks) {
 
 namespace {
 
-// `nodes`: those that exchange.
+// `nodes`: those that exchange. `remaining`: see SharedParts.
 Expected<std::shared_ptr<SharedParts>> make_parts_of(const Plan& plan, const Horizon& horizon,
                                                      const LrSchedule& lr,
                                                      const OptimizerConfig& optimizer,
                                                      std::int32_t nodes,
-                                                     std::vector<TensorSpan> layout) {
+                                                     std::vector<TensorSpan> layout,
+                                                     std::vector<Rank> remaining = {}) {
   if (auto made = make_optimizer(optimizer); !made) return made.error();
   if (plan.compression.momentum_correction && (optimizer.name != "sgd" || optimizer.momentum == 0))
     return bad_input(
@@ -48,6 +50,7 @@ Expected<std::shared_ptr<SharedParts>> make_parts_of(const Plan& plan, const Hor
   auto parts = std::make_shared<SharedParts>(
       SharedParts{plan, horizon, lr, optimizer, ExchangeSteps(plan.local.steps, horizon, lr),
                   nullptr, nullptr, std::move(layout)});
+  parts->remaining = std::move(remaining);
   if (plan.role->prepare)
     if (auto prepared = plan.role->prepare(*parts, nodes); !prepared) return prepared.error();
   return parts;
@@ -67,8 +70,21 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
   return std::shared_ptr<const SharedParts>(*std::move(parts));
 }
 
+Expected<std::shared_ptr<const SharedParts>> make_parts_of_remaining(
+    const Plan& plan, const Horizon& horizon, const LrSchedule& lr,
+    const OptimizerConfig& optimizer, std::vector<Rank> remaining, std::vector<TensorSpan> layout) {
+  const std::size_t groups = first_of_each_node(remaining, plan.hierarchy).size();
+  auto parts = make_parts_of(plan, horizon, lr, optimizer, static_cast<std::int32_t>(groups),
+                             std::move(layout), std::move(remaining));
+  if (!parts) return parts.error();
+  return std::shared_ptr<const SharedParts>(*std::move(parts));
+}
+
 Expected<std::shared_ptr<const SharedParts>> parts_among(const SharedParts& parts,
                                                          const MemberChange& change) {
+  if (parts.plan.role->changes_by_mean)
+    return make_parts_of_remaining(parts.plan, change.horizon, parts.lr.among(change.horizon),
+                                   parts.optimizer, change.members, parts.layout);
   const std::vector<std::int32_t>& before =
       change.nodes_before.empty() ? change.before : change.nodes_before;
   auto changed =

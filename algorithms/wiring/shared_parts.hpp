@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "algorithms/collectives/reduction.hpp"
 #include "algorithms/wiring/plan.hpp"
@@ -20,6 +21,12 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
                                                         std::int32_t ranks,
                                                         std::vector<TensorSpan> layout = {});
 
+// The same among `remaining` of those ranks, where the role is made of others: its groups may have
+// lost some of theirs.
+Expected<std::shared_ptr<const SharedParts>> make_parts_of_remaining(
+    const Plan& plan, const Horizon& horizon, const LrSchedule& lr,
+    const OptimizerConfig& optimizer, std::vector<Rank> remaining, std::vector<TensorSpan> layout);
+
 // Who takes part from a step on.
 struct MemberChange {
   // Where each member that trains was among those before; -1: it joins.
@@ -27,6 +34,7 @@ struct MemberChange {
   Horizon horizon;  // of the members, from then on
   // Where there is a hierarchy: of each node, its position among those before; -1: it joins.
   std::vector<std::int32_t> nodes_before = {};
+  std::vector<Rank> members = {};  // their ranks, ascending; empty: all of the start
 };
 // The same parts for other members. Errors (bad_input): the wiring does not fit their number.
 Expected<std::shared_ptr<const SharedParts>> parts_among(const SharedParts& parts,

@@ -263,7 +263,7 @@ std::int32_t most_crashes(const RunConfig& run) {
   const std::int32_t least = run.min_workers > 0 ? run.min_workers : run.workers() / 2 + 1;
   const std::int32_t crashes = std::max(0, run.workers() - least);
   // Of nodes one keeps the rank that exchanges for it.
-  return plan.hierarchy > 1 ? std::min(crashes, run.workers() / plan.hierarchy - 1) : crashes;
+  return node_size(plan) > 1 ? std::min(crashes, run.workers() / plan.hierarchy - 1) : crashes;
 }
 
 Expected<SimJob> make_sim_job(const SimOptions& options) {

@@ -182,7 +182,7 @@ Expected<void> lay_out_run(TrainJob& job, double steps_per_epoch) {
   job.run.parts = std::move(*parts);
   job.run.ranks = all_ranks_of(job.run.parts->plan, static_cast<std::int32_t>(o.workers));
   const Plan& plan = job.run.parts->plan;
-  if (changes_wiring(plan)) job.run.spare_ranks = std::max(0, kServerRoom - plan.servers);
+  if (changes_members(plan)) job.run.spare_ranks = std::max(0, kServerRoom - plan.servers);
   if (o.min_ranks > job.run.workers())
     return bad_input("--min-ranks " + std::to_string(o.min_ranks) + ": the job has only " +
                      std::to_string(job.run.workers()) + " ranks that train");

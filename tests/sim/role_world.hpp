@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -51,15 +52,21 @@ class RoleWorld {
     auto parts = make_parts(config.plan, config.horizon, *LrSchedule::make(rate), config.optimizer,
                             config.ranks);
     GRAPEVINE_CHECK(parts.ok(), parts.error().message);
-    parts_ = *parts;
+    parts_ = parts_of_start_ = *parts;
     for (Rank rank = 0; rank < everybody(); ++rank) ranks_.emplace_back(*this, rank);
     members_ = all_ranks(config.ranks);
-    if (changes_members(config.plan) && config.plan.hierarchy > 1)
+    if (changes_members(config.plan) && node_size(config.plan) > 1)
       heads_ = first_of_each_node(members_, config.plan.hierarchy);
   }
 
   // Before start(): the parameters of a rank,
-  void set_x(Rank rank, const at::Tensor& x) { at(rank).model.x = FrozenTensor::copy_of(x); }
+  void set_x(Rank rank, const at::Tensor& x) {
+    Seat& seat = at(rank);
+    seat.model.x = FrozenTensor::copy_of(x);
+    // Groups have begun with the model that the rank had.
+    if (parts_->plan.role->changes_by_mean)
+      seat.role = make_role(parts_, rank, everybody(), seat.model);
+  }
   // and those of all, servers too.
   void begin_at(const at::Tensor& x) {
     for (Rank rank = 0; rank < config_.ranks; ++rank) set_x(rank, x);
@@ -164,6 +171,8 @@ class RoleWorld {
   // `between` sees their models before they go on.
   void change_members(
       const std::vector<Rank>& joining = {}, const std::function<void()>& between = [] {}) {
+    if (parts_->plan.role->changes_by_mean)
+      return change_by_mean(Plan(parts_->plan), joining, between);
     change_roles(joining);
     between();
     for (const Rank rank : members_and_servers()) at(rank).role->on_start(at(rank));
@@ -173,9 +182,35 @@ class RoleWorld {
   // take the mean of their models. `between` sees the models that it is the mean of.
   void change_wiring(
       const Plan& plan, const std::function<void()>& between = [] {}) {
-    change_roles({});
+    change_by_mean(plan, {}, between);
+  }
+
+ private:
+  using Pair = std::pair<Rank, Rank>;
+  struct Seat;
+
+  void change_by_mean(const Plan& plan, const std::vector<Rank>& joining,
+                      const std::function<void()>& between) {
+    const auto before = static_cast<std::int32_t>(members_.size());
+    if (parts_->plan.role->changes_by_mean) {
+      settle_roles();
+      for (const Rank rank : joining) members_.push_back(rank);
+      std::sort(members_.begin(), members_.end());
+    } else {
+      change_roles(joining);
+      // Ranks of nodes learn from what their heads ask for next whether their gradients count.
+      if (!heads_.empty()) {
+        for (const Rank rank : members_) at(rank).role->on_start(at(rank));
+        change_roles({});
+      }
+      heads_.clear();
+    }
     for (const Rank rank : members_and_servers()) {
       Seat& seat = at(rank);
+      if (contains(joining, rank)) {
+        begin_with_the_mean(seat);
+        continue;
+      }
       const std::size_t seen = seat.log.size();
       seat.role->flush(seat);
       note_folds(seat, seen);
@@ -187,12 +222,23 @@ class RoleWorld {
     for (const Rank rank : members_and_servers()) at(rank).role->on_start(at(rank));
     while (deliver_any()) {
     }
-    begin_wiring(plan);
+    begin_wiring(plan, before);
   }
 
- private:
-  void change_roles(const std::vector<Rank>& joining) {
-    // A server takes grants back, or nothing comes to rest.
+  // A rank that joins gives nothing to the mean.
+  void begin_with_the_mean(Seat& seat) {
+    revive(seat);
+    seat.request.reset();
+    seat.is_finished = false;
+    seat.model = {};
+    seat.model.x = FrozenTensor::freeze(zeros());
+    const auto role = make_role(parts_of_start_, seat.number, everybody(), seat.model);
+    seat.role = make_common_model({members_, {}, servers()}, seat.number, seat.model,
+                                  {0, at::zeros_like(role->optimizer_state()), false});
+  }
+
+  // Every message arrives; the news of deaths are known.
+  void come_to_rest() {
     for (const Rank server : servers())
       for (Rank dead = 0; dead < config_.ranks; ++dead)
         if (news_.count({dead, server}) > 0) tell_of_death({dead, server});
@@ -200,6 +246,32 @@ class RoleWorld {
     timers_.clear();
     while (deliver_any()) {
     }
+  }
+
+  // Of a role that is made of others.
+  void settle_roles() {
+    come_to_rest();
+    ClosedCounts counts;
+    members_.erase(std::remove_if(members_.begin(), members_.end(),
+                                  [this](Rank rank) { return !at(rank).up; }),
+                   members_.end());
+    for (const Rank rank : members_) {
+      const std::size_t seen = at(rank).log.size();
+      at(rank).role->close(at(rank));
+      note_folds(at(rank), seen);
+      at(rank).arrived.clear();
+      counts[rank] = at(rank).role->counts();
+    }
+    for (const Rank rank : members_) {
+      const std::size_t seen = at(rank).log.size();
+      at(rank).role->settle(at(rank), counts);
+      note_folds(at(rank), seen);
+      at(rank).request.reset();
+    }
+  }
+
+  void change_roles(const std::vector<Rank>& joining) {
+    come_to_rest();
     std::vector<Rank> remaining;
     for (Seat& seat : ranks_)
       if (seat.up && seat.number < config_.ranks) remaining.push_back(seat.number);
@@ -221,7 +293,8 @@ class RoleWorld {
     if (!heads_.empty()) nodes = change_nodes(parts_->plan.hierarchy, members, heads_, joining);
     Seat* donor = nullptr;
     Step first_step = 0;
-    double first_epoch = 0;
+    double first_epoch = 0, steps = 0;
+    std::int64_t counted = 0;
     for (const Rank rank : remaining) {
       Seat& seat = at(rank);
       const std::size_t seen = seat.log.size();
@@ -237,9 +310,12 @@ class RoleWorld {
       if (follows) continue;
       if (!behind && donor == nullptr) donor = &seat;
       if (!behind) first_step = std::max(first_step, seat.model.step);
+      if (!behind) steps += static_cast<double>(seat.model.step), ++counted;
       if (!behind) first_epoch = std::max(first_epoch, seat.model.epoch);
     }
     if (!role.plans_each_rank) first_step = parts_->horizon.step_at(first_epoch);
+    if (role.plans_each_rank && !role.counts_own_steps)
+      first_step = std::llround(steps / static_cast<double>(counted));
     const auto joined = static_cast<double>(exchanging_of(nodes.joining, nodes.heads).size());
     if (role.keeps_mass(parts_->plan)) share_mass(donor->model, 1 + joined);
     const ModelState model_ahead = donor->model;
@@ -278,7 +354,7 @@ class RoleWorld {
   }
 
   // All members have the common model: they begin at one step, with as much left as before.
-  void begin_wiring(const Plan& plan) {
+  void begin_wiring(const Plan& plan, std::int32_t members_before) {
     Step step = 0;
     double epoch = 0;
     for (const Rank rank : members_) {
@@ -288,11 +364,16 @@ class RoleWorld {
       epoch = std::max(epoch, at(rank).model.epoch);
     }
     const auto size = static_cast<std::int32_t>(members_.size());
+    const Horizon horizon =
+        parts_->horizon.among(members_before, size, step, epoch).from(step, epoch);
     auto parts =
-        make_parts(plan, parts_->horizon.from(step, epoch), parts_->lr, parts_->optimizer, size);
+        plan.role->changes_by_mean
+            ? make_parts_of_remaining(plan, horizon, parts_->lr, parts_->optimizer, members_, {})
+            : make_parts(plan, horizon, parts_->lr, parts_->optimizer, size);
     GRAPEVINE_CHECK(parts.ok(), parts.error().message);
     for (const Rank server : servers()) at(server).up = false;
     parts_ = *parts;
+    if (node_size(plan) > 1) heads_ = first_of_each_node(members_, plan.hierarchy);
     const ModelState common = at(members_.front()).model;
     for (const Rank server : servers()) {
       if (server >= static_cast<Rank>(ranks_.size())) ranks_.emplace_back(*this, server);
@@ -307,7 +388,7 @@ class RoleWorld {
       seat.model.step = step;
       seat.model.epoch = epoch;
       const at::Tensor optimizer = seat.role->optimizer_state();
-      seat.role = make_member_role(parts_, {members_, {}, servers()}, rank, seat.model);
+      seat.role = make_member_role(parts_, {members_, heads_, servers()}, rank, seat.model);
       seat.role->take_over(optimizer);
     }
     for (const Rank rank : members_and_servers()) at(rank).role->on_start(at(rank));
@@ -439,9 +520,6 @@ class RoleWorld {
   Rng& rng() { return rng_; }
 
  private:
-  using Pair = std::pair<Rank, Rank>;
-  struct Seat;
-
   static bool contains(const std::vector<Rank>& ranks, Rank rank) {
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
   }
@@ -718,7 +796,7 @@ class RoleWorld {
   const WorldConfig config_;
   const GradientOf gradient_of_;
   Rng rng_;
-  std::shared_ptr<const SharedParts> parts_;
+  std::shared_ptr<const SharedParts> parts_, parts_of_start_;
   std::deque<Seat> ranks_;
   std::map<Pair, std::deque<Envelope>> wires_;
   std::set<Pair> news_;  // of the death of the first, on the way to the second, after its messages

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "messages/text/exception_line.hpp"
+#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 namespace {
@@ -16,11 +17,10 @@ Expected<std::string> try_write(const CheckpointWriterConfig& config, const Writ
                                 const std::function<void()>& on_progress,
                                 const std::string& shards) {
   try {
-    LiveSettings settings = order.settings;
-    const auto next = settings.extract(kNextChange);
+    const LiveSettings& settings = order.settings;
     const bool changed = config.identity_with && !settings.empty();
     JobIdentity identity = changed ? config.identity_with(settings) : config.identity;
-    if (!next.empty()) identity[kNextChange] = next.mapped();
+    if (order.next_change) identity[kNextChange] = number_text(*order.next_change);
     return write_checkpoint(config.folder, identity, order, on_progress, shards,
                             config.job_file_with ? config.job_file_with(settings) : "");
   } catch (...) {

@@ -14,7 +14,7 @@
 
 namespace grapevine {
 
-// Beside the settings of WriteCheckpoint, and then in the identity of the checkpoint: the epoch of
+// In the identity of a checkpoint, of WriteCheckpoint::next_change: the epoch of
 // the first planned change that had neither taken place nor been left out. It is no setting.
 inline constexpr char kNextChange[] = "next-change";
 

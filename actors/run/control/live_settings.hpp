@@ -27,15 +27,12 @@ bool changes_wiring(const LiveSettings& changed);
 LiveSettings with_settings(LiveSettings settings, const LiveSettings& changed);
 // Numbers as a job file has them: "0.10" and "1e-1" become "0.1"; other texts stay.
 LiveSettings with_plain_numbers(LiveSettings settings);
-// Why a wiring that does not change (changes_wiring() of a plan) is refused, to run or to come.
+// Why a wiring is refused that does not change (changes_members() of a plan), to run or to come: a
+// change takes a step that all ranks begin anew together.
 inline constexpr char kDoesNotChange[] =
-    "a wiring with levels or a hierarchy does not change while it runs";
+    "a wiring with parameter servers of nodes or levels does not change while it runs";
 inline constexpr char kDoesNotCome[] =
-    "a wiring with levels or a hierarchy does not come into a running job";
-// Why a number is refused: a change takes a step that all ranks begin anew together
-// (changes_members() of a plan).
-inline constexpr char kKeepsNumbers[] =
-    "a wiring with levels, or with parameter servers of nodes, keeps its settings while it runs";
+    "a wiring with parameter servers of nodes or levels does not come into a running job";
 // "lr = 0.1, wiring.quorum = 3".
 std::string settings_text(const LiveSettings& settings);
 

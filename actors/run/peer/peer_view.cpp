@@ -117,6 +117,7 @@ void PeerState::on_close_view(CloseView close) {
   closed.epoch = model_.epoch;
   closed.w = model_.w;
   if (!deal_is_new_) closed.taken = deal_end_ - deal_.first_step;
+  if (!view_.joins) closed.counts = role_->counts();
   self_->send(config_.supervisor, closed);
 }
 
@@ -132,11 +133,32 @@ void PeerState::on_install(const InstallView& view) {
     view_.awaits_state = true;
     return take_state_if_complete();
   }
-  if (!std::exchange(view_.settled, true)) role_->take_back(*this, view.operations);
+  if (!std::exchange(view_.settled, true) && !settle(view)) return;
   if (exchanges_in(view)) scale_model(view.scale);
   const StateDict shared = role_->save_shared(), own = role_->save_own();
   if (view.donor == config_.rank) send_state(view, shared, role_->save_joiner());
   seat(shared, own);
+}
+
+// False: the run ends.
+bool PeerState::settle(const InstallView& view) {
+  if (!changes_by_mean(view)) {
+    role_->take_back(*this, view.operations);
+    return true;
+  }
+  const auto own = view.counts.find(config_.rank);
+  if (own != view.counts.end() && own->second.size() == role_->counts().size()) {
+    role_->settle(*this, view.counts);
+    return true;
+  }
+  fail({Errc::failed, fmt::format("rank {}: a view without its counts", config_.rank)});
+  return false;
+}
+
+// Whether the role of this rank ends, and nothing of it goes on but its model.
+bool PeerState::changes_by_mean(const InstallView& view) const {
+  return view.kind == ViewKind::common_model && !view_.merges &&
+         config_.parts->plan.role->changes_by_mean;
 }
 
 // The rest of a node that has lost its head: what this rank has is a copy of the lost model.
@@ -166,7 +188,11 @@ void PeerState::seat(const StateDict& shared, const StateDict& own) {
   const InstallView view = std::exchange(view_.install, {});
   const bool joins = std::exchange(view_.joins, false);
   const bool begins = view.kind == ViewKind::new_wiring;
-  if (!(begins ? begin_wiring(view) : load_member(view, joins, shared, own))) return;
+  if (changes_by_mean(view) && joins)
+    merge_nothing(view, shared);
+  else if (!changes_by_mean(view) &&
+           !(begins ? begin_wiring(view) : load_member(view, joins, shared, own)))
+    return;
   if (view.kind == ViewKind::common_model) merge(view);
   leave_servers(view);
   view_.ranks = ranks_of(view);
@@ -242,12 +268,12 @@ bool PeerState::make_member(const InstallView& view) {
     return false;
   }
   const TrainingRanks ranks = ranks_of(view);
-  if (!fits_nodes(ranks, (*parts)->plan.hierarchy)) {
+  if (!fits_nodes(ranks, node_size((*parts)->plan))) {
     fail({Errc::failed,
           fmt::format("rank {}: a view has not one head for each node", config_.rank)});
     return false;
   }
-  parts = parts_among(**parts, {view.before, view.horizon, view.nodes_before});
+  parts = parts_among(**parts, {view.before, view.horizon, view.nodes_before, view.members});
   if (parts) {
     config_.parts = *std::move(parts);
     role_ = make_member_role(config_.parts, ranks, config_.rank, model_);

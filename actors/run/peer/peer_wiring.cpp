@@ -20,7 +20,7 @@ std::string PeerState::why_not_made(const CheckSettings& asked) const {
   const auto parts = changed_parts(asked.settings);
   if (!parts) return parts.error().message;
   const Plan& plan = (*parts)->plan;
-  if (!changes_wiring(plan)) return kDoesNotCome;
+  if (!changes_members(plan)) return kDoesNotCome;
   if (!device().is_cpu() && !plan.role->any_device(plan))
     return "role '" + plan.role->name +
            "' keeps its vectors in the host's memory, and the ranks of this run keep their models "
@@ -42,15 +42,31 @@ Slice PeerState::slice_of_model(std::int32_t servers) const {
 void PeerState::merge(const InstallView& view) {
   if (std::exchange(view_.merges, true)) return;
   handling_from_ = -1;
+  const double epoch = model_.epoch;  // whose models have been sent
   if (view.servers > 0) {
     model_.epoch = view.horizon.first_epoch;
     send_epoch_models();
   }
   role_->flush(*this);
   if (view.servers > 0) model_.epoch = view.horizon.first_epoch;
+  if (config_.parts->plan.role->changes_by_mean) model_.epoch = epoch;
   if (is_server()) model_.x = among_zeros(model_.x, slice_of_model(view.servers), dimension_);
   role_ = make_common_model(ranks_of(view), config_.rank, model_,
                             {role_->mean_weight(), role_->optimizer_state()});
+}
+
+// A rank that joins gives nothing to the mean, and takes it; it may be there already.
+void PeerState::merge_nothing(const InstallView& view, const StateDict& shared) {
+  view_.merges = true;
+  const at::Tensor optimizer = at::zeros_like(role_->optimizer_state());
+  role_ = make_common_model(ranks_of(view), config_.rank, model_, {0, optimizer, false});
+  const auto done = shared.integer("done");
+  if (done.ok() && *done == 1) {
+    const auto loaded = role_->load_joined(shared, {});
+    if (!loaded) fail(loaded.error());
+    return;
+  }
+  model_.x = placed(FrozenTensor::freeze(at::zeros_like(model_.x.read())));
 }
 
 // All members begin at the step of the one that was furthest on.

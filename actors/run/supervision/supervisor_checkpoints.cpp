@@ -1,9 +1,7 @@
 // The checkpoints of a run: the messages of the supervisor's CheckpointRounds.
-#include "actors/record/checkpoints/checkpoint_writer.hpp"
 #include "actors/record/resume_hint.hpp"
 #include "actors/record/shards/shard_folder.hpp"
 #include "actors/run/supervisor.hpp"
-#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 
@@ -29,8 +27,7 @@ void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
   if (!write) return;
   write->former = progress_.former_lives(members_);
   write->settings = settings_;
-  if (scheduled_ < config_.schedule.size())
-    write->settings[kNextChange] = number_text(config_.schedule[scheduled_].epoch);
+  if (scheduled_ < config_.schedule.size()) write->next_change = config_.schedule[scheduled_].epoch;
   crew_.write(std::move(*write));
 }
 

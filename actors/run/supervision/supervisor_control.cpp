@@ -118,10 +118,8 @@ ControlReply SupervisorState::on_drain(Rank rank) {
 
 std::string SupervisorState::why_not_set(const LiveSettings& changed) const {
   if (changed.empty()) return "expected KEY=VALUE";
-  const bool another = changes_wiring(changed);
-  if (!config_.change || (another && !config_.changes_wiring))
-    return std::string(another ? kDoesNotChange : kKeepsNumbers) +
-           ": stop the run and resume it with the new values";
+  if (!config_.change)
+    return std::string(kDoesNotChange) + ": stop the run and resume it with the new values";
   if (is_changing() || returning_) return "the members are changing, ask again";
   if (!progress_.has_steps()) return "no step was taken yet, ask again";
   if (progress_.finished() != members_.lost()) return "the run is ending";
@@ -135,7 +133,7 @@ std::string SupervisorState::why_not_fit(const LiveSettings& settings) const {
   const Plan& plan = (*changed)->plan;
   const std::string advice =
       ": begin another run with --init " + (config_.out.empty() ? "RUN" : config_.out);
-  if (config_.changes_wiring && !changes_wiring(plan)) return kDoesNotCome + advice;
+  if (!changes_members(plan)) return kDoesNotCome + advice;
   if (plan.servers > std::max(config_.most_servers, members_.servers()))
     return fmt::format(
         "{} parameter servers do not come into a running job, which has room for {}{}",
@@ -143,7 +141,8 @@ std::string SupervisorState::why_not_fit(const LiveSettings& settings) const {
   MemberChange same;
   same.before.resize(static_cast<std::size_t>(members_.remaining_workers()));
   std::iota(same.before.begin(), same.before.end(), 0);
-  if (plan.hierarchy > 1)
+  same.members = members_.remaining_ranks_that_train();
+  if (node_size(plan) > 1)
     same.nodes_before.resize(
         first_of_each_node(members_.remaining_ranks_that_train(), plan.hierarchy).size());
   std::iota(same.nodes_before.begin(), same.nodes_before.end(), 0);

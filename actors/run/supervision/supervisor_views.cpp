@@ -10,9 +10,13 @@
 namespace grapevine {
 namespace {
 
-// Longer each time: messages may have a long way, and each question goes to all ranks.
-constexpr Duration kAskInterval = std::chrono::milliseconds(2);
-constexpr std::int64_t kMostIntervals = 16;
+// Twice as long each time: messages may have a long way, and each question goes to all ranks.
+constexpr Duration kFirstInterval = std::chrono::microseconds(250);
+constexpr std::int64_t kMostDoublings = 7;
+
+Duration interval_after(std::int64_t rounds) {
+  return kFirstInterval * (std::int64_t{1} << std::min(rounds - 1, kMostDoublings));
+}
 
 }  // namespace
 
@@ -21,6 +25,7 @@ constexpr std::int64_t kMostIntervals = 16;
 void SupervisorState::begin_view_change() {
   if (!config_.changes_members || stage_ != Stage::running) return;
   interrupt_checkpoint();
+  if (config_.models.changes_by_mean && !wiring_.in_progress()) wiring_.begin(settings_, newest_);
   view_.begin(members_.remaining_ranks_that_train(), provide_servers());
   crew_.send_to_ranks(HoldForView{view_.number(), view_.participants()});
   ask_for_traffic();
@@ -45,8 +50,7 @@ void SupervisorState::continue_view_change(ViewChange::Next next) {
     case ViewChange::Next::wait:
       return;
     case ViewChange::Next::ask_later:
-      return self_->delayed_send(SupervisorActor{self_},
-                                 kAskInterval * std::min(view_.rounds(), kMostIntervals),
+      return self_->delayed_send(SupervisorActor{self_}, interval_after(view_.rounds()),
                                  AskTrafficAgain{});
     case ViewChange::Next::close:
       return crew_.send_to_ranks(CloseView{view_.number()});

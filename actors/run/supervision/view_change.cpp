@@ -1,6 +1,7 @@
 #include "actors/run/supervision/view_change.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -10,7 +11,9 @@ namespace grapevine {
 
 ViewChange::Models ViewChange::Models::of(const Plan& plan) {
   const RoleType& role = *plan.role;
-  return {role.replicates, role.keeps_mass(plan), plan.hierarchy, role.plans_each_rank};
+  return {
+      role.replicates,      role.keeps_mass(plan), grapevine::node_size(plan),
+      role.plans_each_rank, role.changes_by_mean,  role.plans_each_rank && !role.counts_own_steps};
 }
 
 void ViewChange::begin(std::vector<Rank> members, const std::vector<Rank>& servers) {
@@ -109,6 +112,7 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, d
   std::int64_t most_taken = 0;
   for (const auto& [rank, closed] : closed_) {
     most_taken = std::max(most_taken, closed.taken);
+    if (!closed.counts.empty()) view.counts[rank] = closed.counts;
     if (closed.operations < 0) continue;
     view.operations = std::max(view.operations, closed.operations);
     w += closed.w;
@@ -117,8 +121,9 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, d
   // Ranks that join share the mass of the others, or bring a weight of 1 each.
   const std::size_t joined = exchanging_of(nodes.joining, nodes.heads).size();
   const std::size_t sharers = exchanging.size() + (models.keeps_mass ? joined : 0);
-  view.scale = static_cast<double>(sharers) / w;
+  if (!models.changes_by_mean) view.scale = static_cast<double>(sharers) / w;
   Step first_step = 0;
+  double steps = 0, counted = 0;
   double first_epoch = least_epoch;
   for (const ViewClosed* closed : exchanging) {
     if (models.replicates && closed->operations < view.operations) {
@@ -127,10 +132,13 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, d
     }
     if (view.donor < 0) view.donor = closed->rank;
     first_step = std::max(first_step, closed->step);
+    steps += static_cast<double>(closed->step);
+    ++counted;
     first_epoch = std::max(first_epoch, closed->epoch);
   }
   // Where fast ranks take over from slow ones the clock counts, not the steps of the fastest.
   if (!models.plans_each_rank) first_step = horizon.step_at(first_epoch);
+  if (models.clock_is_mean) first_step = std::llround(steps / counted);
   view.joining = std::move(nodes.joining);
   view.before = positions_before(view.joining);
   view.nodes_before = std::move(nodes.before);

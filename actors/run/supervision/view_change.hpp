@@ -29,6 +29,8 @@ class ViewChange {
     bool keeps_mass = false;
     std::int32_t node_size = 1;  // ranks of a node, before any is lost: see NodeChange
     bool plans_each_rank = true;
+    bool changes_by_mean = false;
+    bool clock_is_mean = false;  // each rank plans its steps, and the clock is their mean
 
     static Models of(const Plan& plan);
   };
@@ -44,8 +46,10 @@ class ViewChange {
 
   // Begins, or begins anew where a member is lost meanwhile. `servers`: that come, ascending.
   void begin(std::vector<Rank> members, const std::vector<Rank>& servers = {});
-  // The servers of the view that was concluded, where they are others than before.
+  // The servers of the view that was concluded, and the heads of its nodes, where they are others
+  // than before.
   void set_servers(std::vector<Rank> servers);
+  void set_heads(std::vector<Rank> heads) { installed_.heads = std::move(heads); }
   bool in_progress() const { return stage_ != Stage::none; }
   bool draining() const { return stage_ == Stage::draining; }
   // Of the view to come, else the present one; 0: that of the start.

@@ -7,6 +7,7 @@
 //   the number of peers changes.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -41,6 +42,7 @@ class ShareMixer final : public Mixer {
     for (const ShareSplit::Gift& gift : gifts)
       round.env.send(gift.to, round.stamp, Share{round.number, gift.w, gift.x});
     pushed_ = round.number;
+    gave_all_ = gifts.size() == split_.receivers(round.number);
     if (rule_ == MixingRule::symmetric) gifts_ = std::move(gifts);
   }
 
@@ -51,13 +53,15 @@ class ShareMixer final : public Mixer {
 
   FrozenTensor fold_but_last(Env& env, std::int64_t round) override {
     split_.take_given();
+    const bool is_whole = is_whole_round(round);
     FrozenTensor last;
     for (; !arrived_.empty() && arrived_.begin()->first.first <= round;
          arrived_.erase(arrived_.begin())) {
       if (last.defined()) add(last);
       last = take_in(env, arrived_.begin()->second);
     }
-    if (rule_ == MixingRule::biased) model_.w = 1;
+    if (rule_ == MixingRule::biased && is_whole) model_.w = 1;
+    if (rule_ == MixingRule::biased && !is_whole) count_what_is_there(std::exchange(last, {}));
     if (round >= pushed_) gifts_.clear();
     return last;
   }
@@ -96,6 +100,7 @@ class ShareMixer final : public Mixer {
   void fields(Archive& a) override {
     split_.fields(a);
     a.count("pushed_round", pushed_, -1);
+    if (a.has("gave_all", !gave_all_)) a.flag("gave_all", gave_all_);
     a.items("gifts", gifts_, [this](Archive& inner, ShareSplit::Gift& gift) {
       inner.whole("to", gift.to, 0, std::numeric_limits<Rank>::max());
       inner.number("w", gift.w);
@@ -129,6 +134,27 @@ class ShareMixer final : public Mixer {
     });
   }
 
+  // Whether all peers have taken part, and the shares are those of this round alone.
+  bool is_whole_round(std::int64_t round) const {
+    if (round == kAllRounds || round != pushed_ || !gave_all_) return false;
+    const std::vector<Rank> sources = split_.sources(round);
+    const auto arrived = std::distance(arrived_.begin(), arrived_.lower_bound({round + 1, 0}));
+    return static_cast<std::size_t>(arrived) == sources.size() &&
+           std::all_of(sources.begin(), sources.end(),
+                       [&](Rank source) { return has(round, source); });
+  }
+
+  // Biased weights count for nothing where a round is whole. In another one a rank has given more
+  // than it got, or has got more.
+  void count_what_is_there(const FrozenTensor& last) {
+    if (last.defined()) add(last);
+    const double w = std::exchange(model_.w, 1);
+    if (std::abs(w - 1) < 1e-6) return;
+    at::Tensor x = std::move(model_.x).thaw();
+    kernels::scale(x, 1 / w);
+    model_.x = FrozenTensor::freeze(std::move(x));
+  }
+
   const MixingRule rule_;
   const Rank rank_;
   ModelState& model_;
@@ -136,7 +162,8 @@ class ShareMixer final : public Mixer {
 
   ShareSplit split_;
   std::map<Key, Envelope> arrived_;
-  std::int64_t pushed_ = -1;             // the newest round
+  std::int64_t pushed_ = -1;             // the newest round,
+  bool gave_all_ = true;                 // in which every receiver took part
   std::vector<ShareSplit::Gift> gifts_;  // of it, until it is folded: symmetric weights
 };
 

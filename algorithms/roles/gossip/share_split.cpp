@@ -14,6 +14,11 @@ std::vector<Rank> ShareSplit::sources(std::int64_t round) const {
                                         : parts_->graph->in(round, rank_);
 }
 
+std::size_t ShareSplit::receivers(std::int64_t round) const {
+  return rule_ == MixingRule::symmetric ? parts_->graph->neighbors(round, rank_).size()
+                                        : parts_->graph->out(round, rank_).size();
+}
+
 Shares ShareSplit::shares_of(const Mixer::Round& round) const {
   const auto takes_part = [&round](Rank peer) {
     return round.env.membership().is_alive(peer) && round.peers.expects(peer, round.number);

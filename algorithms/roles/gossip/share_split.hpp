@@ -34,6 +34,8 @@ class ShareSplit {
 
   // Ranks that give to this one in a round, ascending.
   std::vector<Rank> sources(std::int64_t round) const;
+  // Those that this one gives to, if all take part.
+  std::size_t receivers(std::int64_t round) const;
   // Among the peers that take part.
   Shares shares_of(const Mixer::Round& round) const;
   // See Mixer.

@@ -4,17 +4,11 @@
 
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "algorithms/roles/messages_of.hpp"
 
 namespace grapevine {
-
-GroupExchange::GroupExchange(Rank rank, std::int32_t size)
-    : members_(static_cast<std::size_t>(size)), head_(rank - rank % size), position_(rank % size) {
-  std::iota(members_.begin(), members_.end(), head_);
-}
 
 GroupExchange::GroupExchange(std::vector<Rank> members, Rank head, Rank rank)
     : members_(std::move(members)),

@@ -19,9 +19,7 @@ namespace grapevine {
 // Stamps are those of this rank's messages and events. Not thread-safe: belongs to one role.
 class GroupExchange {
  public:
-  // The group of `rank`: `size` consecutive ranks, the first of them its head.
-  GroupExchange(Rank rank, std::int32_t size);
-  // That of `members`, ascending; `head` and `rank`: two of them.
+  // The group of `members`, ascending; `head` and `rank`: two of them.
   GroupExchange(std::vector<Rank> members, Rank head, Rank rank);
 
   const std::vector<Rank>& members() const { return members_; }

@@ -2,38 +2,74 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
+#include "algorithms/roles/make_role.hpp"
 
 namespace grapevine {
+namespace {
+
+std::vector<Rank> heads_and_servers(const SharedParts& parts, std::int32_t workers) {
+  std::vector<Rank> world = data_as<LevelParts>(parts.prepared).heads();
+  for (Rank server = workers; server < workers + parts.plan.servers; ++server)
+    world.push_back(server);
+  return world;
+}
+
+Rank number_of(Rank rank, const std::vector<Rank>& world) {
+  return static_cast<Rank>(std::lower_bound(world.begin(), world.end(), rank) - world.begin());
+}
+
+NestedRole make_outside(NestedRole::Around& around, const SharedParts& parts, Rank rank,
+                        std::int32_t workers, ModelState& model) {
+  std::vector<Rank> world = heads_and_servers(parts, workers);
+  const Rank own = number_of(rank, world);
+  auto role = make_flat_role(data_as<LevelParts>(parts.prepared).outside, own,
+                             static_cast<std::int32_t>(world.size()), model);
+  return {around, std::move(world), own, std::move(role)};
+}
+
+}  // namespace
 
 GroupHead::GroupHead(Group& group, const SharedParts& parts, Rank rank, std::int32_t workers,
                      const ModelState& model)
     : group_(group),
       periods_(parts.exchanges),
       model_(model),
-      outside_(*this, parts.plan, rank, workers, data_as<LevelParts>(parts.prepared).outside,
-               model_),
+      outside_(make_outside(*this, parts, rank, workers, model_)),
+      replicates_(data_as<LevelParts>(parts.prepared).outside->plan.role->replicates),
+      agree_(data_as<LevelParts>(parts.prepared).heads_agree()),
       z_(model.x) {}
 
 // After a resume the period is under way already.
 void GroupHead::compute(Env& env, Step step, FrozenTensor z) {
   if (group_.runs()) return;
   z_ = z;
+  period_ = step;
   group_.begin(env, step, z);
 }
 
 void GroupHead::record(Env& env, const Event& event) {
   const bool of_gradient = event.kind == EventKind::committed || event.kind == EventKind::dropped ||
                            event.kind == EventKind::step_done;
-  if (of_gradient) return;
+  if (of_gradient) return keep_account(event);
   Event in_gradients = event;
   in_gradients.step = group_.step();
   if (event.stamp.step >= 0) in_gradients.stamp.step = periods_.end_of(event.stamp.step) - 1;
   if (event.staleness > 0) in_gradients.staleness *= periods_.longest();
   env.record(in_gradients);
+}
+
+void GroupHead::keep_account(const Event& event) {
+  if (event.kind == EventKind::step_done) return;
+  auto difference = differences_.extract(event.stamp.step);
+  if (difference.empty() || event.kind == EventKind::committed) return;
+  const at::Tensor& given_up = difference.mapped().read();
+  given_up_ = given_up_.defined() ? given_up_ + given_up : given_up.clone();
 }
 
 void GroupHead::on_mean(Env& env, std::int64_t period, const FrozenTensor& mean) {
@@ -42,6 +78,7 @@ void GroupHead::on_mean(Env& env, std::int64_t period, const FrozenTensor& mean)
   Gradient gradient;
   gradient.step = period;
   gradient.value = FrozenTensor::freeze(std::move(difference));
+  differences_[period] = gradient.value;
   outside_.on_gradient(env, std::move(gradient));
 }
 
@@ -63,7 +100,48 @@ void GroupHead::fields(Archive& a, std::int64_t d) {
   });
   a.vector("z", z_, d);
   a.require(z_.defined(), "z", "is missing");
+  if (a.loads()) period_ = model_.step;
   a.part("outside", outside_.role());
+  std::vector<std::pair<std::int64_t, FrozenTensor>> kept(differences_.begin(), differences_.end());
+  if (a.has("differences.count", !kept.empty()))
+    a.items("differences", kept, [d](Archive& inner, auto& difference) {
+      inner.count("period", difference.first);
+      inner.needs("x");
+      inner.vector("x", difference.second, d);
+    });
+  if (a.loads()) differences_ = {kept.begin(), kept.end()};
+}
+
+// ---- a change of members, and of the wiring ----
+
+void GroupHead::settle(Env& env, std::int64_t operations, double share) {
+  share_ = share;
+  behind_ = replicates_ && operations_ < operations;
+  behind_ ? outside_.count_as_done(env) : outside_.take_back(env, operations);
+}
+
+// Of a head that is behind only what its role had still to give: the others have its model.
+GroupHead::Given GroupHead::flush(Env& env) {
+  const FrozenTensor before = FrozenTensor::copy_of(model_.x.read());
+  const double w = model_.w;
+  outside_.flush(env);
+  Given given{model_.x.read() - before.read(), model_.w - w};
+  if (!behind_) {
+    given.x.add_(before.read());
+    // In place of other groups, too: of what the heads agree on.
+    const bool is_newer = !agree_ || operations_ > period_;
+    given.x.add_(is_newer ? before.read() : z_.read(), share_ - 1);
+    given.weight += share_ * w;
+  }
+  if (given_up_.defined()) given.x.sub_(given_up_);
+  return given;
+}
+
+void GroupHead::take_over(const ModelState& model, std::int64_t period) {
+  model_ = model;
+  model_.step = period_ = period;
+  z_ = model_.x;
+  outside_.role().take_over(at::empty({0}));
 }
 
 }  // namespace grapevine

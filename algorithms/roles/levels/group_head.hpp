@@ -3,7 +3,10 @@
 // Its gradients are periods of the group: one at z is z - mean, where mean is the group's model
 // after the period, and its rate is 1.
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
+#include <map>
 
 #include "algorithms/role.hpp"
 #include "algorithms/roles/levels/level_parts.hpp"
@@ -28,8 +31,8 @@ class GroupHead final : private NestedRole::Around {
     virtual Step step() const = 0;
   };
 
-  // `rank`: of the run; `workers`: those that train; `model`: where the group starts. `group` and
-  // `parts` outlive this.
+  // `rank`: one of `workers`, which train; `model`: where the group starts. `group` and `parts`
+  // outlive this.
   GroupHead(Group& group, const SharedParts& parts, Rank rank, std::int32_t workers,
             const ModelState& model);
 
@@ -48,6 +51,22 @@ class GroupHead final : private NestedRole::Around {
   std::vector<Awaited> waits() const { return outside_.waits(); }
   void fields(Archive& a, std::int64_t d);
 
+  // ---- a change of members, and of the wiring: see Role ----
+
+  // What the group gives to the mean of all models, besides its period: numbers of that mean.
+  struct Given {
+    at::Tensor x;       // [d]
+    double weight = 0;  // of w
+  };
+
+  void close(Env& env) { operations_ = outside_.close(env); }
+  std::int64_t operations() const { return operations_; }
+  // `operations`: the most of any head; `share`: in the mean, of the model of one that has them.
+  void settle(Env& env, std::int64_t operations, double share);
+  Given flush(Env& env);
+  // The group begins at `period`, with this model.
+  void take_over(const ModelState& model, std::int64_t period);
+
  private:
   // The steps of the role are periods, and those are no gradients: the role inside the group
   // records what becomes of these.
@@ -55,14 +74,25 @@ class GroupHead final : private NestedRole::Around {
   void finished(Env& env) override { group_.end(env); }
   TimerId timer_of_run(TimerId id) const override { return 2 * id; }
   void record(Env& env, const Event& event) override;
+  void keep_account(const Event& event);
 
   // Constant after construction.
   Group& group_;
   const ExchangeSteps& periods_;
 
-  ModelState model_;    // of the group
-  NestedRole outside_;  // among the heads of all groups, then the servers
-  FrozenTensor z_;      // where the period began
+  ModelState model_;               // of the group
+  NestedRole outside_;             // among the heads of all groups, then the servers
+  const bool replicates_, agree_;  // the heads: see RoleType
+  FrozenTensor z_;                 // where the period began,
+  std::int64_t period_ = 0;        // and which one it is
+  // Of periods that the role has not committed: what it may give up where members change.
+  std::map<std::int64_t, FrozenTensor> differences_;
+
+  // While members change.
+  std::int64_t operations_ = 0;
+  bool behind_ = false;  // another head has the result of an operation that this one lacks
+  double share_ = 1;     // of its model, in place of those that are behind
+  at::Tensor given_up_;  // [d], of periods; undefined: none
 };
 
 }  // namespace grapevine

@@ -1,5 +1,7 @@
 #include "algorithms/roles/levels/hierarchy.hpp"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -208,6 +210,25 @@ void Hierarchy::own_fields(Archive& a) {
 
 void Hierarchy::joiner_fields(Archive& a) {
   if (head_) a.nested("head", [this](Archive& inner) { head_->role().joiner_fields(inner); });
+}
+
+// ---- a change of the wiring ----
+
+void Hierarchy::flush(Env& env) {
+  if (head_) return head_->flush(env);
+  resolve_given(env, given_ + 1);  // the head did not ask for it again
+  model_.x = FrozenTensor::freeze(at::zeros_like(model_.x.read()));
+  model_.w = 1;
+}
+
+// Of all ranks the mean is taken: the head has the part of its whole node in it.
+at::Tensor Hierarchy::optimizer_state() const {
+  if (head_) return head_->role().optimizer_state() * static_cast<double>(node_.members().size());
+  return at::zeros_like(make_run_optimizer(*parts_)->state_vector(model_.x.numel()));
+}
+
+void Hierarchy::take_over(const at::Tensor& optimizer) {
+  if (head_) head_->role().take_over(optimizer);
 }
 
 // ---- checkpoints ----

@@ -16,6 +16,8 @@
 // Lost ranks: a node continues with its other ranks, and its mean is over these; a gradient whose
 //   mean the head did not have is computed again. A node that loses its head joins the others anew.
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <memory>
 #include <optional>
 #include <vector>
@@ -55,6 +57,12 @@ class Hierarchy final : public Role, private NestedRole::Around {
   void own_fields(Archive& a) override;
   void joiner_fields(Archive& a) override;
   void forget(Env& env) override;
+  // Only heads have a model and an optimizer of their own. REQUIRES of flush(): the heads have
+  // asked for a gradient since the last close().
+  void flush(Env& env) override;
+  double mean_weight() const override { return head_ ? head_->role().mean_weight() : 0; }
+  at::Tensor optimizer_state() const override;
+  void take_over(const at::Tensor& optimizer) override;
 
  private:
   enum class Phase : std::int64_t { waiting, computing, reducing, finished };

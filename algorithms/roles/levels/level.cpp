@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "algorithms/parts/stored_envelope.hpp"
@@ -9,18 +11,43 @@
 #include "messages/check.hpp"
 
 namespace grapevine {
+namespace {
+
+std::vector<Rank> members_of(const LevelGroup& group) {
+  std::vector<Rank> members(static_cast<std::size_t>(group.size));
+  std::iota(members.begin(), members.end(), group.head);
+  return members;
+}
+
+constexpr std::size_t kOwnCounts = 2;
+
+std::int64_t stand_of(const std::vector<std::int64_t>& counts) {
+  return counts[counts.size() - kOwnCounts];
+}
+
+std::int64_t newest_stand(const ClosedCounts& group) {
+  std::int64_t newest = -1;
+  for (const auto& [rank, counts] : group) newest = std::max(newest, stand_of(counts));
+  return newest;
+}
+
+// Of heads that agree, where a rank stands so: see Level::stand().
+std::int64_t operations_behind(std::int64_t stand) { return stand < 0 ? -1 : (stand + 1) / 2; }
+
+}  // namespace
 
 Level::Level(RoleContext context)
     : parts_(std::move(context.parts)),
       levels_(data_as<LevelParts>(parts_->prepared)),
       rank_(context.rank),
+      own_group_(levels_.group_of(rank_)),
       tag_{data_as<LevelSettings>(parts_->plan.settings).depth},
-      ranks_agree_(levels_.inside->plan.role->ranks_agree(levels_.inside->plan)),
+      ranks_agree_(own_group_.inside->plan.role->ranks_agree(own_group_.inside->plan)),
       world_size_(context.ranks + parts_->plan.servers),
       model_(context.model),
-      group_(rank_, parts_->plan.hierarchy),
+      group_(members_of(own_group_), own_group_.head, rank_),
       inside_(*this, group_.members(), group_.position(),
-              make_role(levels_.inside, group_.position(), parts_->plan.hierarchy, model_)) {
+              make_role(own_group_.inside, group_.position(), own_group_.size, model_)) {
   if (rank_ == group_.head())
     head_.emplace(static_cast<Group&>(*this), *parts_, rank_, context.ranks, model_);
 }
@@ -46,6 +73,7 @@ void Level::on_start(Env& env) {
 void Level::begin_period(Env& env, std::int64_t period, FrozenTensor z) {
   period_ = period;
   phase_ = Phase::running;
+  z_ = z;
   inside_.role().restart(std::move(z));
   inside_.on_start(env);
   for (Envelope& envelope : std::exchange(early_messages_, {}))
@@ -168,6 +196,7 @@ std::vector<Awaited> Level::waits() const {
 
 void Level::restart(FrozenTensor z) {
   if (head_) head_->restart(z);
+  z_ = z;  // its next period has begun
   inside_.role().restart(std::move(z));
 }
 
@@ -176,6 +205,155 @@ FrozenTensor Level::numerator() const {
   if (!head_) return FrozenTensor::freeze(at::zeros_like(model_.x.read()));
   const auto size = static_cast<double>(group_.members().size());
   return FrozenTensor::freeze(head_->numerator().read() * size);
+}
+
+// ---- a change of members, and of the wiring ----
+
+std::int64_t Level::close(Env& env) {
+  if (!head_ && phase_ == Phase::waiting) group_.stop_waiting(env, stamp(), model_.step);
+  group_.close(env, stamp());
+  operations_ = inside_.close(env);
+  if (head_) head_->close(env);
+  return model_.step;
+}
+
+// Of the role inside; then kOwnCounts: where this rank stands, and of the role outside.
+std::vector<std::int64_t> Level::counts() const {
+  std::vector<std::int64_t> counts = inside_.role().counts();
+  if (counts.empty()) counts.push_back(operations_);
+  counts.push_back(stand());
+  counts.push_back(head_ ? head_->operations() : 0);
+  return counts;
+}
+
+// 2p: has a part of period p; 2p + 1: of a head that has had all parts of it, or of a rank that has
+// the model after the last one; -1: before the first one.
+std::int64_t Level::stand() const {
+  if (!z_.defined()) return -1;
+  const auto& kept = group_.kept();
+  if (phase_ == Phase::finished || (kept && kept->last)) return 2 * period_ + 1;
+  if (kept) return 2 * (kept->step / kLevelTags);
+  return head_ && !runs() ? 2 * period_ + 1 : 2 * period_;
+}
+
+void Level::settle(Env& env, const ClosedCounts& counts) {
+  std::map<Rank, ClosedCounts> groups;  // of which ranks remain, by head
+  for (const auto& [rank, of_rank] : counts) groups[levels_.group_of(rank).head][rank] = of_rank;
+  const ClosedCounts& group = groups[group_.head()];
+  settle_inside(env, group);
+  const Agreed agreed = agreed_outside(groups);
+  settle_period(group, agreed);
+  if (head_) head_->settle(env, agreed.operations, agreed.share);
+}
+
+// Where heads agree, so do groups without one, by the z of the newest period that their ranks have:
+// it is the result of the operation before it.
+Level::Agreed Level::agreed_outside(const std::map<Rank, ClosedCounts>& groups) const {
+  std::vector<std::int64_t> operations;
+  for (const auto& [head, group] : groups) {
+    const auto of_head = group.find(head);
+    if (of_head != group.end())
+      operations.push_back(of_head->second.back());
+    else if (levels_.heads_agree())
+      operations.push_back(operations_behind(newest_stand(group)));
+  }
+  Agreed agreed;
+  if (operations.empty()) return agreed;
+  agreed.operations = *std::max_element(operations.begin(), operations.end());
+  const auto with_result = std::count(operations.begin(), operations.end(), agreed.operations);
+  if (levels_.outside->plan.role->replicates)
+    agreed.share = static_cast<double>(operations.size()) / static_cast<double>(with_result);
+  return agreed;
+}
+
+void Level::settle_inside(Env& env, const ClosedCounts& group) {
+  if (own_group_.inside->plan.role->changes_by_mean) {
+    ClosedCounts inside = group;
+    for (auto& [rank, counts] : inside) counts.resize(counts.size() - kOwnCounts);
+    return inside_.settle(env, inside);
+  }
+  for (const auto& [rank, counts] : group)
+    most_operations_ = std::max(most_operations_, counts.front());
+  if (is_behind({operations_})) return inside_.count_as_done(env);
+  inside_.take_back(env, most_operations_);
+}
+
+// Another rank of the group has the result of an operation that this one lacks.
+bool Level::is_behind(const std::vector<std::int64_t>& counts) const {
+  return own_group_.inside->plan.role->replicates && counts.front() < most_operations_;
+}
+
+void Level::settle_period(const ClosedCounts& group, const Agreed& agreed) {
+  const auto head = group.find(group_.head());
+  const bool head_is_lost = head == group.end();
+  const std::int64_t newest = head_is_lost ? newest_stand(group) : stand_of(head->second);
+  gives_model_ = head_is_lost;
+  bool counts_already = !head_is_lost && (newest < 0 || newest % 2 != 0);
+  if (head_is_lost && levels_.heads_agree()) {
+    share_ = agreed.share;
+    counts_already = operations_behind(newest) < agreed.operations;
+  }
+  has_part_ = stand() == newest && !counts_already;
+  givers_ = exact_ = 0;
+  for (const auto& [rank, counts] : group) {
+    if (stand_of(counts) != newest) continue;  // it has changed nothing in the period
+    ++givers_;
+    if (!is_behind(counts)) ++exact_;
+  }
+  remaining_ = static_cast<double>(group.size());
+  if (!own_group_.inside->plan.role->replicates) exact_ = remaining_;
+}
+
+// All that the role inside keeps enters its model. What this rank's share of the model of the group
+// is then: where it has the result of the newest operation, and what it alone has given since.
+GroupHead::Given Level::flush_inside(Env& env) {
+  const at::Tensor before = model_.x.read().clone();
+  const double w = model_.w;
+  inside_.flush(env);
+  const at::Tensor& x = model_.x.read();
+  if (own_group_.inside->plan.role->changes_by_mean) {
+    const auto groups =
+        static_cast<double>(data_as<LevelParts>(own_group_.inside->prepared).groups.size());
+    return {x / groups, inside_.role().mean_weight() * model_.w / groups};
+  }
+  GroupHead::Given given{(x - before) / remaining_, (model_.w - w) / remaining_};
+  if (is_behind({operations_})) return given;
+  given.x.add_(before, 1 / exact_);
+  given.weight += w / exact_;
+  return given;
+}
+
+// What the period has changed; where the head is lost, beside a share of the z of the period.
+GroupHead::Given Level::part_of_period(Env& env) {
+  FrozenTensor z = z_;  // undefined before the first period
+  const bool has_next = group_.kept().has_value();
+  if (phase_ == Phase::finished || !z.defined()) z = model_.x;
+  if (has_next) z = group_.kept()->x;
+  const bool is_amid = has_part_ && z_.defined() && phase_ != Phase::finished && !has_next;
+  const GroupHead::Given inside = flush_inside(env);
+  GroupHead::Given part{at::zeros_like(model_.x.read()), 0};
+  if (is_amid) part.x.add_(inside.x).sub_(z.read(), inside.weight);
+  if (!has_part_ || !gives_model_) return part;
+  part.weight = share_ / givers_;
+  part.x.add_(z.read(), part.weight);
+  return part;
+}
+
+void Level::flush(Env& env) {
+  GroupHead::Given given = part_of_period(env);
+  if (head_) {
+    const GroupHead::Given of_group = head_->flush(env);
+    given.x.add_(of_group.x);
+    given.weight = of_group.weight;
+  }
+  model_.x = FrozenTensor::freeze(std::move(given.x));
+  model_.w = 1;
+  mean_weight_ = given.weight;
+}
+
+void Level::take_over(const at::Tensor& optimizer) {
+  inside_.role().take_over(optimizer);
+  if (head_) head_->take_over(model_, parts_->exchanges.index_of(model_.step));
 }
 
 // ---- checkpoints ----
@@ -187,6 +365,7 @@ void Level::fields(Archive& a) {
   a.part("inside", inside_.role());
   if (head_) head_->fields(a, d);
   group_.fields(a, tag_.operation(period_), d);
+  if (a.has("began_at", z_.defined())) a.vector("began_at", z_, d);
   a.require(group_.running() == (phase_ == Phase::reducing), "phase", "does not fit the ring");
   a.require(!group_.kept() || tag_.is_on(*group_.kept()), "next", "is of another level");
   a.items("early_messages", early_messages_, [&](Archive& inner, Envelope& envelope) {

@@ -22,8 +22,19 @@
 //   messages carry the number of the period.
 // Conservation: the mean of all models changes by the gradients and by what the role outside does:
 //   the mean is taken of the x of push-sum, whose weights add up to R.
-// Memory: the head has two models, its own and the group's, and the state of two roles.
-// A rank that dies stops its group, and with it the run: its model is part of every mean.
+// Memory: every rank keeps the z of its period; the head has two models, its own and the group's,
+//   the state of two roles, and the differences that the role outside has not committed.
+// Lost ranks: the period is given up. Its gradients enter the mean of all models, which all ranks
+//   take, as where the wiring changes; then groups begin anew, each of its ranks that remain:
+//
+//   head:    x_g + 1/N (x_i - w_i z)  with the weight w_g, of the role outside
+//   others:        1/N (x_i - w_i z)  with the weight 0; N ranks have a part of the period
+//
+//   Ranks whose part the head has had already give nothing, nor do those whose last exchange others
+//   have completed: these have its result, with the local steps that they have taken since. Where
+//   the head is lost, the ranks with the newest z give that, too, with the weight 1 together. Where
+//   the heads agree, it is the result of their operation before that period, and counts if no head
+//   has a later one.
 #pragma once
 #include <memory>
 #include <optional>
@@ -56,6 +67,14 @@ class Level final : public Role, private GroupHead::Group, private NestedRole::A
   StateDict measures() const override { return head_ ? head_->measures() : StateDict{}; }
   std::vector<Awaited> waits() const override;
 
+  std::int64_t close(Env& env) override;
+  std::vector<std::int64_t> counts() const override;
+  void settle(Env& env, const ClosedCounts& counts) override;
+  void flush(Env& env) override;
+  double mean_weight() const override { return mean_weight_; }
+  at::Tensor optimizer_state() const override { return inside_.role().optimizer_state(); }
+  void take_over(const at::Tensor& optimizer) override;
+
  private:
   enum class Phase : std::int64_t { waiting, running, reducing, finished };
 
@@ -78,12 +97,27 @@ class Level final : public Role, private GroupHead::Group, private NestedRole::A
   void follow(Env& env, Parameters parameters);
   void on_own_message(Env& env, Envelope envelope);
   void on_outside_message(Env& env, Envelope envelope);
+
+  // A change of members.
+  // What the heads that remain agree on.
+  struct Agreed {
+    std::int64_t operations = 0;  // the most of any head's role
+    double share = 1;             // in the mean, of the model of each that has their result
+  };
+  std::int64_t stand() const;
+  Agreed agreed_outside(const std::map<Rank, ClosedCounts>& groups) const;
+  void settle_inside(Env& env, const ClosedCounts& group);
+  void settle_period(const ClosedCounts& group, const Agreed& agreed);
+  bool is_behind(const std::vector<std::int64_t>& counts) const;
+  GroupHead::Given flush_inside(Env& env);
+  GroupHead::Given part_of_period(Env& env);
   Stamp stamp() const { return stamp_of(rank_, model_.step, model_.step); }
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
   const LevelParts& levels_;
   const Rank rank_;
+  const LevelGroup& own_group_;
   const LevelTag tag_;
   const bool ranks_agree_;         // at the end of a period, without a mean
   const std::int32_t world_size_;  // ranks of the run
@@ -95,7 +129,19 @@ class Level final : public Role, private GroupHead::Group, private NestedRole::A
   Phase phase_ = Phase::waiting;
   std::int64_t period_ = 0;
   bool period_over_ = false;              // the role inside asks for a gradient of the next one
+  FrozenTensor z_;                        // where the period began; undefined before the first
   std::vector<Envelope> early_messages_;  // for the role inside, from those in the next period
+
+  // While members change.
+  std::int64_t operations_ = 0;       // of the role inside,
+  std::int64_t most_operations_ = 0;  // and the most of them in the group
+  bool has_part_ = false;             // of the newest period, which the head has not had
+  bool gives_model_ = false;          // the z of the period, which no head has
+  double share_ = 1;                  // in the mean, of that z
+  double remaining_ = 1;              // ranks of the group,
+  double givers_ = 1;                 // of them those with that z,
+  double exact_ = 1;                  // and of these, those that are not behind
+  double mean_weight_ = 1;
 };
 
 }  // namespace grapevine

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/protocol.hpp"
@@ -35,14 +36,26 @@ struct LevelSettings final : RoleData {
   std::int64_t depth = 0;  // levels inside
 };
 
+// Ranks that follow each other, the first of them their head.
+struct LevelGroup {
+  Rank head = 0;
+  std::int32_t size = 0;
+  std::shared_ptr<const SharedParts> inside;
+};
+
 // What the levels of a plan share.
 struct LevelParts final : RoleData {
-  std::shared_ptr<const SharedParts> inside;
+  std::vector<LevelGroup> groups;              // ascending
   std::shared_ptr<const SharedParts> outside;  // its steps are periods
 
-  LevelParts(std::shared_ptr<const SharedParts> of_inside,
-             std::shared_ptr<const SharedParts> of_outside)
-      : inside(std::move(of_inside)), outside(std::move(of_outside)) {}
+  LevelParts(std::vector<LevelGroup> of_ranks, std::shared_ptr<const SharedParts> of_heads)
+      : groups(std::move(of_ranks)), outside(std::move(of_heads)) {}
+
+  // REQUIRES: `rank` is in one of them.
+  const LevelGroup& group_of(Rank rank) const;
+  std::vector<Rank> heads() const;
+  // After an exchange, bit for bit.
+  bool heads_agree() const;
 };
 
 }  // namespace grapevine

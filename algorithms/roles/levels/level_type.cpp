@@ -1,13 +1,33 @@
 // The plan of levels, what their ranks share, and their entry as a role.
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <numeric>
 #include <utility>
 
 #include "algorithms/roles/levels/level.hpp"
+#include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
+
+const LevelGroup& LevelParts::group_of(Rank rank) const {
+  const auto next =
+      std::upper_bound(groups.begin(), groups.end(), rank,
+                       [](Rank r, const LevelGroup& group) { return r < group.head; });
+  GRAPEVINE_CHECK(next != groups.begin(), "rank ", rank, " is in no group");
+  return *std::prev(next);
+}
+
+bool LevelParts::heads_agree() const { return outside->plan.role->ranks_agree(outside->plan); }
+
+std::vector<Rank> LevelParts::heads() const {
+  std::vector<Rank> heads;
+  for (const LevelGroup& group : groups) heads.push_back(group.head);
+  return heads;
+}
+
 namespace {
 
 // Periods have one length but for the last, which ends with the run. Where the exchanges inside
@@ -37,12 +57,46 @@ Expected<void> check_lengths(const LocalSteps& steps) {
       "one length, give the level around a whole number");
 }
 
-Expected<std::shared_ptr<const SharedParts>> parts_inside(const SharedParts& parts) {
+// `ranks`: of one group, by their places in it at the start.
+Expected<std::shared_ptr<const SharedParts>> parts_inside(const SharedParts& parts,
+                                                          const std::vector<Rank>& ranks) {
   Plan plan = data_as<LevelSettings>(parts.plan.settings).inside;
   plan.seed = parts.plan.seed;
   if (plan.compression.per_layer) plan.compression.layers = parts.plan.compression.layers;
-  return make_parts(plan, parts.horizon, parts.lr, parts.optimizer, parts.plan.hierarchy,
-                    parts.layout);
+  const auto count = static_cast<std::int32_t>(ranks.size());
+  if (plan.role->parts_inside && count < parts.plan.hierarchy)
+    return make_parts_of_remaining(plan, parts.horizon, parts.lr, parts.optimizer, ranks,
+                                   parts.layout);
+  return make_parts(plan, parts.horizon, parts.lr, parts.optimizer, count, parts.layout);
+}
+
+// Groups whose ranks are the same ones of theirs share what is inside.
+Expected<std::vector<LevelGroup>> make_groups(const SharedParts& parts,
+                                              const std::vector<Rank>& ranks) {
+  const std::int32_t size = parts.plan.hierarchy;
+  std::vector<LevelGroup> groups;
+  std::map<std::vector<Rank>, std::shared_ptr<const SharedParts>> made;
+  Rank head = 0;
+  for (const Rank first : first_of_each_node(ranks, size)) {
+    std::vector<Rank> group = members_of_node(ranks, first, size);
+    for (Rank& rank : group) rank %= size;
+    std::shared_ptr<const SharedParts>& inside = made[group];
+    if (!inside) {
+      auto parts_of_group = parts_inside(parts, group);
+      if (!parts_of_group) return parts_of_group.error();
+      inside = *std::move(parts_of_group);
+    }
+    const auto count = static_cast<std::int32_t>(group.size());
+    groups.push_back({head, count, inside});
+    head += count;
+  }
+  return groups;
+}
+
+std::vector<Rank> all_of(std::int32_t ranks) {
+  std::vector<Rank> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 // In periods. Where the numbers of a run that continues changed amid a period: from the next one.
@@ -72,11 +126,12 @@ Expected<std::shared_ptr<const SharedParts>> parts_outside(const SharedParts& pa
 
 Expected<void> prepare_levels(SharedParts& parts, std::int32_t groups) {
   if (auto fits = check_lengths(parts.plan.local.steps); !fits) return fits;
-  auto inside = parts_inside(parts);
+  auto inside = make_groups(
+      parts, parts.remaining.empty() ? all_of(groups * parts.plan.hierarchy) : parts.remaining);
   if (!inside) return inside.error();
   auto outside = parts_outside(parts, groups);
   if (!outside) return outside.error();
-  if (auto fits = check_nesting(parts.exchanges, **inside); !fits) return fits;
+  if (auto fits = check_nesting(parts.exchanges, *inside->front().inside); !fits) return fits;
   parts.graph = (*outside)->graph;
   parts.prepared = std::make_shared<LevelParts>(*std::move(inside), *std::move(outside));
   return {};
@@ -97,6 +152,11 @@ const RoleType& level_role() {
     role.make = [](RoleContext context) { return std::make_unique<Level>(std::move(context)); };
     role.make_server = &make_server_of_levels;
     role.allows_ranks_past_the_end = false;
+    role.changes_by_mean = true;
+    role.changes_members = [](const Plan& plan) {
+      const auto& levels = data_as<LevelSettings>(plan.settings);
+      return plan.servers == 0 && changes_members(levels.inside) && changes_members(levels.outside);
+    };
     role.announces_end = [](const Plan&) { return true; };
     role.uses_momentum = [](const Plan& plan) {
       const Plan& inside = data_as<LevelSettings>(plan.settings).inside;
@@ -117,7 +177,8 @@ const RoleType& level_role() {
     };
     role.parts_inside = [](const SharedParts& parts) {
       const auto& levels = data_as<LevelParts>(parts.prepared);
-      return std::vector<std::shared_ptr<const SharedParts>>{levels.inside, levels.outside};
+      return std::vector<std::shared_ptr<const SharedParts>>{levels.groups.front().inside,
+                                                             levels.outside};
     };
     return role;
   }();

@@ -3,21 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "algorithms/roles/make_role.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
-
-namespace {
-
-std::vector<Rank> heads_and_servers(std::int32_t workers, const Plan& plan) {
-  std::vector<Rank> world;
-  for (Rank head = 0; head < workers; head += plan.hierarchy) world.push_back(head);
-  for (Rank server = workers; server < workers + plan.servers; ++server) world.push_back(server);
-  return world;
-}
-
-}  // namespace
 
 class NestedRole::NestedEnv final : public Env {
  public:
@@ -64,13 +52,6 @@ class NestedRole::NestedEnv final : public Env {
   mutable std::optional<Membership> members_;  // made when it is asked for
 };
 
-NestedRole::NestedRole(Around& around, const Plan& plan, Rank rank, std::int32_t workers,
-                       const std::shared_ptr<const SharedParts>& parts, ModelState& model)
-    : around_(around),
-      world_(heads_and_servers(workers, plan)),
-      own_(rank / plan.hierarchy),
-      role_(make_flat_role(parts, own_, static_cast<std::int32_t>(world_.size()), model)) {}
-
 std::optional<Rank> NestedRole::number_of(Rank rank) const {
   const auto at = std::lower_bound(world_.begin(), world_.end(), rank);
   if (at == world_.end() || *at != rank) return std::nullopt;
@@ -116,6 +97,14 @@ std::int64_t NestedRole::close(Env& env) {
 void NestedRole::take_back(Env& env, std::int64_t operations) {
   NestedEnv nested(*this, env);
   role_->take_back(nested, operations);
+}
+
+void NestedRole::settle(Env& env, const ClosedCounts& counts) {
+  ClosedCounts numbered;
+  for (const auto& [rank, of_rank] : counts)
+    if (const auto number = number_of(rank)) numbered[*number] = of_rank;
+  NestedEnv nested(*this, env);
+  role_->settle(nested, numbered);
 }
 
 void NestedRole::count_as_done(Env& env) {

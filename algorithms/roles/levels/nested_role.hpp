@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "algorithms/role.hpp"
-#include "algorithms/wiring/plan.hpp"
 
 namespace grapevine {
 
@@ -34,11 +33,6 @@ class NestedRole {
   NestedRole(Around& around, std::vector<Rank> world, Rank own, std::unique_ptr<Role> role)
       : around_(around), world_(std::move(world)), own_(own), role_(std::move(role)) {}
 
-  // Of a head: its world are the heads of all nodes or groups of the plan, then its servers.
-  // `rank`: of the run; `workers`: of the run, those that train; `parts`: of the role.
-  NestedRole(Around& around, const Plan& plan, Rank rank, std::int32_t workers,
-             const std::shared_ptr<const SharedParts>& parts, ModelState& model);
-
   Role& role() { return *role_; }
   const Role& role() const { return *role_; }
 
@@ -52,6 +46,7 @@ class NestedRole {
   // See Role, "a change of members".
   std::int64_t close(Env& env);
   void take_back(Env& env, std::int64_t operations);
+  void settle(Env& env, const ClosedCounts& counts);  // by rank of the run
   void count_as_done(Env& env);
   // See Role, "a change of the wiring".
   void flush(Env& env);

@@ -30,18 +30,20 @@ void Partial::on_start(Env& env) {
     rounds_.extend(exchanges().index_of(produced_));
     start_round();  // the training was extended: its trigger has changed
   }
+  // Other members may have less to do than this one has done already, amid its local steps.
+  if (own_.has_steps() && has_no_steps_left() && phase_ == Phase::ready) add_difference(env);
   give_grace(env);
   // A node's workers may have begun at an older x: its age is unchanged.
   if (phase_ == Phase::computing) env.compute(produced_, model_.x);
   if (phase_ == Phase::ready) compute_next(env);
-  if (rounds_.draining() && own_.waiting()) post(env);
+  post_if_nothing_follows(env);
   contribute_if_begun(env);
 }
 
 // Asks for a gradient where this rank has steps left.
 void Partial::compute_next(Env& env) {
   phase_ = Phase::ready;
-  if (produced_ >= parts_->horizon.steps) return;
+  if (has_no_steps_left()) return;
   phase_ = Phase::computing;
   own_.begin(rounds_.now(), packs_differences() ? model_.x : FrozenTensor());
   env.compute(produced_, model_.x);
@@ -82,15 +84,25 @@ bool Partial::collect(Env& env, at::Tensor g) {
   own_.note_step(step);
   local_step(env, std::move(g), parts_->horizon.epoch_of(step));
   if (!local_.exchange_due(produced_)) return false;
+  add_difference(env);
+  return true;
+}
+
+void Partial::add_difference(Env& env) {
   const bool by_samples = settings_.scale == PartialSettings::Scale::samples;
   own_.add_difference(env, model_.x, by_samples ? exchanges().longest() : 0, pool_);
-  return true;
 }
 
 void Partial::post(Env& env) {
   if (reduce_.contributed()) return;
   send(env, reduce_.post());
   give_grace(env);
+}
+
+// What waits of this rank is not to wait for a gradient that does not come.
+void Partial::post_if_nothing_follows(Env& env) {
+  const bool computes = phase_ == Phase::computing || phase_ == Phase::waiting;
+  if (own_.waiting() && (rounds_.draining() || (has_no_steps_left() && !computes))) post(env);
 }
 
 // A quorum that is complete gives the others their grace.
@@ -159,7 +171,7 @@ void Partial::next_round(Env& env) {
   start_round();
   if (rounds_.all_consumed()) return finish(env);
   if (phase_ == Phase::ready) compute_next(env);
-  if (rounds_.draining() && own_.waiting()) post(env);
+  post_if_nothing_follows(env);
   send(env, early_.pass_to(reduce_, rank_));
   give_grace(env);
   contribute_if_begun(env);
@@ -217,9 +229,12 @@ void Partial::take_back(Env&, std::int64_t) {
   if (contributed) own_.take_back(std::exchange(given_, at::Tensor()));
 }
 
+// Local steps of a model that is given up are a difference by themselves.
 void Partial::count_as_done(Env& env) {
   own_.commit(env, stamp(), model_, {});
   reduction_->count_as_given();
+  if (packs_differences() && own_.has_steps()) add_difference(env);
+  begins_at_anchor_ = packs_differences();
   if (std::exchange(waits_, false)) end_step(env);
 }
 
@@ -229,6 +244,7 @@ void Partial::shared_fields(Archive& a) {
   // Rounds have other numbers among the new members where H changes with the epoch.
   Step regular = exchanges().begin_of(rounds_.regular_rounds_done());
   a.count("regular_steps", regular);
+  a.number("epoch", model_.epoch);
   if (!a.loads() || !a.ok()) return;
   model_.step = rounds_.consumed(rank_);
   rounds_.extend(exchanges().index_of(regular));
@@ -239,9 +255,13 @@ void Partial::own_fields(Archive& a) {
   a.count("produced", produced_);
   a.flag("waits", waits_);
   a.flag("from_residual", from_residual_);
+  a.flag("begins_at_anchor", begins_at_anchor_);
   own_.fields(a, model_.x.numel());
   a.nested("reduction", [this](Archive& inner) { reduction_->kept_fields(inner); });
-  if (a.loads() && a.ok()) start_round();
+  if (!a.loads() || !a.ok()) return;
+  if (std::exchange(begins_at_anchor_, false) && local_.anchor().defined())
+    model_.x = local_.anchor();
+  start_round();
 }
 
 void Partial::joiner_fields(Archive& a) {

@@ -79,6 +79,9 @@ class Partial final : public TrainingRole {
   // Training, in the order of the paper.
   void compute_next(Env& env);
   bool collect(Env& env, at::Tensor g);
+  void add_difference(Env& env);
+  void post_if_nothing_follows(Env& env);
+  bool has_no_steps_left() const { return produced_ >= parts_->horizon.steps; }
   void wait_for_round(Env& env);
   void post(Env& env);
   void contribute_if_begun(Env& env);
@@ -103,6 +106,7 @@ class Partial final : public TrainingRole {
   Step produced_ = 0;           // gradients of this rank
   bool waits_ = false;          // when members changed: for the round that its last gradient is of
   bool from_residual_ = false;  // gradients that wait are in the residual
+  bool begins_at_anchor_ = false;  // with the result of a round that another rank had
   OwnGradients own_;
 
   const std::shared_ptr<Reduction> reduction_;  // of all rounds, one after the other

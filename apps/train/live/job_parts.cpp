@@ -202,18 +202,15 @@ Expected<void> add_schedule(TrainJob& job) {
   auto schedule = read_schedule(path);
   if (!schedule) return schedule.error();
   const Plan& begun = job.run.parts->plan;
-  if (!changes_members(begun)) return bad_input("--schedule " + path + ": " + kKeepsNumbers);
+  if (!changes_members(begun)) return bad_input("--schedule " + path + ": " + kDoesNotChange);
   if (job.run.resume) erase_done(*schedule, *job.run.resume, job.run.workers());
   LiveSettings settings;
   for (const ScheduledChange& change : *schedule) {
     const std::string where = "--schedule " + path + ": epoch " + number_text(change.epoch) + ": ";
-    if (changes_wiring(change.changed) && !changes_wiring(begun))
-      return bad_input(where + kDoesNotChange);
     settings = with_settings(std::move(settings), change.changed);
     const auto parts = job.run.change(settings);
     if (!parts) return bad_input(where + parts.error().message);
-    if (changes_wiring(begun) && !changes_wiring((*parts)->plan))
-      return bad_input(where + kDoesNotCome);
+    if (!changes_members((*parts)->plan)) return bad_input(where + kDoesNotCome);
     const std::int32_t servers = (*parts)->plan.servers;
     const std::int32_t room = job.run.world_size() - job.run.workers();
     if (changes_wiring(change.changed) && servers > room)

@@ -36,7 +36,7 @@ struct Watcher : Quiet {
 std::vector<std::string> changing_presets() {
   std::vector<std::string> names;
   for (const std::string& preset : virtual_run_test::kPresets)
-    if (changes_wiring(*resolve(find_preset(preset)->wiring))) names.push_back(preset);
+    if (changes_members(*resolve(find_preset(preset)->wiring))) names.push_back(preset);
   return names;
 }
 
@@ -191,6 +191,43 @@ TEST(ChangedWiringRun, AChainOfPresetsTrainsOn) {
     for (int epoch = 1; epoch <= 5; ++epoch)
       EXPECT_LT(loss_of(*watcher, epoch, epoch + 1), loss_of(*watcher, epoch - 1, epoch))
           << "epoch " << epoch;
+  }
+}
+
+// So do nodes and levels. All ranks end with one model, and the same run again has the same trace.
+TEST(ChangedWiringRun, NodesAndLevelsComeAndGo) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE("seed=" + std::to_string(seed));
+    Scenario scenario = make_scenario("ar", seed);
+    scenario.steps = 90;
+    scenario.momentum = 0;
+    scenario.lr = 0.05;
+    scenario.heterogeneity = 0;
+    const LiveSettings groups = {{"wiring.level.1.ranks", "2"},
+                                 {"wiring.level.1.exchange", "aggregate"}};
+    LiveSettings gossip_of_groups = groups;
+    gossip_of_groups[kAlgorithmSetting] = "sgp";
+    LiveSettings gossip_of_nodes = {{kAlgorithmSetting, "osgp"}, {"wiring.hierarchy", "2"}};
+    const auto once = [&](const std::shared_ptr<Watcher>& watcher) {
+      return run_virtual(make_config(scenario, {{1, {{"wiring.hierarchy", "2"}}},
+                                                {2, gossip_of_groups},
+                                                {3, {{"wiring.topology", "ring"}}},
+                                                {4, gossip_of_nodes},
+                                                {5, {{kAlgorithmSetting, "gem"}}},
+                                                {6, gossip_of_groups},
+                                                {7, {{"lr", "0.04"}}},
+                                                {8, {{kAlgorithmSetting, "ar"}}}}),
+                         watcher);
+    };
+    const auto watcher = std::make_shared<Watcher>();
+    const RunResult result = once(watcher);
+    ASSERT_FALSE(result.error) << result.error->message;
+    expect_sound(result, 4);
+    EXPECT_EQ(watcher->changes.size(), 8u);
+    EXPECT_TRUE(watcher->warnings.empty()) << watcher->warnings.front();
+    EXPECT_EQ(result.consensus_distance, 0);
+    EXPECT_LT(loss_of(*watcher, 7.5, 8.5), loss_of(*watcher, 0, 1));
+    EXPECT_EQ(once(std::make_shared<Watcher>()).trace_hash, result.trace_hash);
   }
 }
 

@@ -63,7 +63,7 @@ inline RunConfig make_run(const Scenario& scenario) {
   run.seed = scenario.seed;
   run.parts = *make_parts(plan, {scenario.steps, scenario.steps_per_epoch}, *LrSchedule::make(rate),
                           optimizer, scenario.ranks);
-  if (changes_wiring(plan)) run.spare_ranks = 3;
+  if (changes_members(plan)) run.spare_ranks = 3;
   run.transport = make_inproc_transport(run.world_size());
   for (Rank r = 0; r < scenario.ranks; ++r) {
     QuadraticConfig quadratic;

@@ -272,5 +272,79 @@ TEST(ChangedMembers, AggregateTakesTheMeanOfThePresentMembers) {
   }
 }
 
+// Each gradient has a direction of its own. Where one has entered the common model it has the share
+// of one rank among those that were there, whatever became of the operation that it was in.
+TEST(ChangedMembers, GradientsCountOnceInTheCommonModel) {
+  constexpr std::int32_t kRanks = 4;
+  constexpr Step kMostSteps = 60;
+  const auto direction = [](Rank rank, Step step) { return rank * kMostSteps + step; };
+  const auto aggregate = [](const Keys& keys) {
+    return sim::operator+({{"exchange", "aggregate"}}, keys);
+  };
+  const auto partial = [](const Keys& keys) {
+    return sim::operator+({{"exchange", "partial"}, {"activation", "quorum"}}, keys);
+  };
+  const Keys differences = {{"pack", "difference"}, {"local_steps", "4"}};
+  const std::vector<Keys> all = {aggregate({}),
+                                 aggregate({{"overlap", "true"}}),
+                                 aggregate(differences),
+                                 aggregate(sim::operator+(differences, {{"overlap", "true"}})),
+                                 partial({{"quorum", "4"}}),
+                                 partial(sim::operator+(differences, {{"quorum", "4"}})),
+                                 partial(sim::operator+(differences, {{"quorum", "2"}}))};
+  std::int64_t caught_up = 0;
+  for (const Keys& keys : all)
+    for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+      SCOPED_TRACE(name_of(keys) + ", seed=" + std::to_string(seed));
+      WorldConfig config = make_config(keys, kRanks, seed);
+      config.dimension = kRanks * kMostSteps;
+      RoleWorld world(config, [&](Rank rank, Step step, const at::Tensor& z) {
+        at::Tensor g = at::zeros_like(z);
+        g[direction(rank, step)] = 1;
+        return g;
+      });
+      world.start();
+      world.run_until(static_cast<std::int64_t>(world.rng()() % 300));
+      const auto dead = static_cast<Rank>(seed % kRanks);
+      world.kill(dead, OnTheWire::lost);
+      world.run_until(world.event_count() + static_cast<std::int64_t>(world.rng()() % 20));
+      world.change_members();
+      world.run();
+      for (const Rank rank : world.members())
+        for (const Event& event : world.events(rank)) {
+          if (event.kind != EventKind::committed) continue;
+          const double share =
+              -world.z(rank)[direction(rank, event.stamp.step)].item<double>() / kRate * kRanks;
+          // A quorum may divide by all ranks what few have given.
+          EXPECT_LT(share, 1.4) << "rank " << rank << ", step " << event.stamp.step;
+          EXPECT_GT(share, 0.9) << "rank " << rank << ", step " << event.stamp.step;
+        }
+      caught_up += world.caught_up();
+      if (::testing::Test::HasFailure()) return;
+    }
+  EXPECT_GT(caught_up, 50);
+}
+
+// Biased weights: what an open round has given away, or given twice, counts for nothing.
+TEST(ChangedMembers, BiasedModelsKeepTheirSize) {
+  for (const Keys& more : std::vector<Keys>{{}, {{"overlap", "true"}}, {{"local_steps", "2"}}})
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      const Keys keys = sim::operator+({{"exchange", "gossip"}, {"averaging", "biased"}}, more);
+      SCOPED_TRACE(name_of(keys) + ", seed=" + std::to_string(seed));
+      RoleWorld world(make_config(keys, 4, seed),
+                      [](Rank, Step, const at::Tensor& z) { return at::zeros_like(z); });
+      const at::Tensor start = at::full({kDimension}, 8.0);
+      world.begin_at(start);
+      world.start();
+      world.run_until(static_cast<std::int64_t>(world.rng()() % 150));
+      if (seed % 2 == 0) world.kill(static_cast<Rank>(seed / 2 % 4));
+      world.change_members();
+      for (const Rank rank : world.members()) EXPECT_LT(distance(world.z(rank), start), 1e-5);
+      world.run();
+      for (const Rank rank : world.members()) EXPECT_LT(distance(world.z(rank), start), 1e-5);
+      if (::testing::Test::HasFailure()) return;
+    }
+}
+
 }  // namespace changed_members_test
 }  // namespace grapevine

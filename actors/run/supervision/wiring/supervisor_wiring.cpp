@@ -1,7 +1,10 @@
 // A change of the wiring: the messages of the supervisor's WiringChange.
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "actors/run/supervisor.hpp"
+#include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 #include "messages/text/number_text.hpp"
@@ -56,7 +59,8 @@ void SupervisorState::report_missed_schedule() {
 
 void SupervisorState::begin_asking(const LiveSettings& changed) {
   const std::vector<Rank> ranks = members_.remaining_ranks();
-  wiring_.ask(with_settings(settings_, changed), changed, {ranks.begin(), ranks.end()});
+  wiring_.ask(with_settings(settings_, changed), changed, {ranks.begin(), ranks.end()},
+              config_.models.node_size > 1);
   crew_.send_to_ranks(CheckSettings{wiring_.number(), wiring_.settings()});
   self_->delayed_send(SupervisorActor{self_}, kAnswerTime, SettingsTimeOver{wiring_.number()});
 }
@@ -135,6 +139,7 @@ void SupervisorState::install_wiring(InstallView& view) {
   const auto parts = config_.change(settings_);
   if (!parts) return fail(parts.error());
   config_.models = ViewChange::Models::of((*parts)->plan);
+  take_nodes(view);
   take_servers((*parts)->plan.servers);
 }
 
@@ -148,6 +153,15 @@ std::vector<Rank> SupervisorState::provide_servers() {
   for (auto rank = static_cast<Rank>(crew_.peers().size()); rank < to_come.ranks(); ++rank)
     crew_.add_server(config_.spawn_server(rank, SupervisorActor{self_}));
   return to_come.server_ranks();
+}
+
+// Of the new wiring.
+void SupervisorState::take_nodes(InstallView& view) {
+  if (config_.models.node_size > 1)
+    view.heads = first_of_each_node(view.members, config_.models.node_size);
+  view.nodes_before.resize(view.heads.size());
+  std::iota(view.nodes_before.begin(), view.nodes_before.end(), 0);
+  view_.set_heads(view.heads);
 }
 
 // Ranks behind them have no role from now on.

@@ -6,7 +6,8 @@
 
 namespace grapevine {
 
-void WiringChange::ask(LiveSettings settings, LiveSettings changed, std::set<Rank> ranks) {
+void WiringChange::ask(LiveSettings settings, LiveSettings changed, std::set<Rank> ranks,
+                       bool of_nodes) {
   GRAPEVINE_CHECK(!in_progress(), "two changes of the wiring at once");
   stage_ = Stage::asked;
   ++number_;
@@ -14,6 +15,12 @@ void WiringChange::ask(LiveSettings settings, LiveSettings changed, std::set<Ran
   changed_ = std::move(changed);
   missing_ = std::move(ranks);
   why_.clear();
+  of_nodes_ = of_nodes;
+}
+
+void WiringChange::begin(LiveSettings settings, LiveSettings changed) {
+  ask(std::move(settings), std::move(changed), {});
+  stage_ = Stage::draining;
 }
 
 WiringChange::Next WiringChange::add(const SettingsChecked& checked) {
@@ -35,7 +42,7 @@ ViewKind WiringChange::install(bool behind, const std::vector<Rank>& members) {
       return ViewKind::members;
     case Stage::draining:
       // What a rank keeps enters its own model, which has to be the newest.
-      if (behind) return ViewKind::members;
+      if (behind || std::exchange(of_nodes_, false)) return ViewKind::members;
       stage_ = Stage::merging;
       [[fallthrough]];
     case Stage::merging:

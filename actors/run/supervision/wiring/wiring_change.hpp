@@ -6,7 +6,9 @@
 //              done
 //   beginning  another change of members begins, whose view has the new roles
 //
-// Until `merging` nothing has changed. A loss in between begins the view in progress anew.
+// Where a role is made of others (RoleType::changes_by_mean), each change of members is one of
+// these, without questions. Until `merging` nothing has changed. A loss in between begins the view
+// in progress anew.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -33,7 +35,13 @@ class WiringChange {
   const LiveSettings& changed() const { return changed_; }
 
   // REQUIRES: none is in progress.
-  void ask(LiveSettings settings, LiveSettings changed, std::set<Rank> ranks);
+  // `of_nodes`: the present wiring is one of nodes, whose ranks learn from what their heads ask for
+  // next whether their gradients count; one more view of the same members is for that.
+  void ask(LiveSettings settings, LiveSettings changed, std::set<Rank> ranks,
+           bool of_nodes = false);
+  // Of ranks that cannot refuse: the present wiring among other members, or with other numbers.
+  // REQUIRES: none is in progress.
+  void begin(LiveSettings settings, LiveSettings changed);
   // An answer of a rank. Next::refuse: why() says what the rank has said.
   Next add(const SettingsChecked& checked);
   // The ranks whose answer is missing, ascending.
@@ -56,6 +64,7 @@ class WiringChange {
   LiveSettings settings_, changed_;
   std::set<Rank> missing_;
   std::string why_;
+  bool of_nodes_ = false;
 };
 
 }  // namespace grapevine
