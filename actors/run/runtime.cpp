@@ -89,11 +89,12 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
     if (!config_.checkpoint_folder.empty())
       crew_.writer =
           spawn_aside(checkpoint_writer,
-                      CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
-                                             config_.kept_checkpoints, config_.earlier_validations,
-                                             head, config_.resume ? config_.resume->path : "",
-                                             config_.before_first_checkpoint, shard_nonce(),
-                                             config_.identity_with, config_.job_file_with});
+                      CheckpointWriterConfig{
+                          config_.checkpoint_folder, config_.identity, config_.kept_checkpoints,
+                          config_.evaluator != nullptr, config_.earlier_validations, head,
+                          config_.resume ? config_.resume->path : "", is_longer(),
+                          config_.before_first_checkpoint, shard_nonce(), config_.identity_with,
+                          config_.job_file_with});
     if (config_.cluster) spawn_model_fetcher(head);
     if (config_.evaluator)
       crew_.evaluator = system_.spawn(
@@ -216,6 +217,22 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
       resume_view(supervision);
     }
     return supervision;
+  }
+
+  // The checkpoint is one of the run's own folder.
+  bool continues_in_place() const {
+    std::error_code unknown;
+    const std::filesystem::path folder = std::filesystem::path(config_.resume->path).parent_path();
+    return std::filesystem::equivalent(folder, config_.checkpoint_folder, unknown);
+  }
+
+  // Than the run that it continues was to be.
+  bool is_longer() const {
+    const auto steps_in = [](const JobIdentity& identity) {
+      const auto found = identity.find(kStepsKey);
+      return found == identity.end() ? std::string() : found->second;
+    };
+    return config_.resume && steps_in(config_.resume->identity) != steps_in(config_.identity);
   }
 
   // A view that cannot be read ends the run: its ranks say so.

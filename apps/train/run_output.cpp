@@ -141,7 +141,8 @@ void RunOutput::on_validation(Epoch epoch, const Evaluation& evaluation) {
   const auto time = epoch_times_.find(epoch);
   const std::string time_s = time == epoch_times_.end() ? "" : cell(time->second);
   add_row("0," + std::to_string(epoch) + ',' + std::to_string(step) + ',' + time_s + ",,,,,,,,," +
-          cell(evaluation.loss) + ',' + cell(evaluation.top1) + ',' + cell(evaluation.top5) + "\n");
+          exact_cell(evaluation.loss) + ',' + exact_cell(evaluation.top1) + ',' +
+          exact_cell(evaluation.top5) + "\n");
   if (rows_) check(rows_->sync());  // the checkpoint of this epoch was there before it
   for (const auto& follower : followers_) follower->on_validation(epoch, step, evaluation);
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/record/files.hpp"
+#include "actors/run/whole_epochs.hpp"
 #include "apps/train/job_file.hpp"
 #include "apps/train/resume/earlier_validations.hpp"
 #include "apps/train/train_trace.hpp"
@@ -119,7 +120,8 @@ Expected<void> make_folders(TrainJob& job) {
   if (!kept) return kept.error();
   job.run.kept_checkpoints = *kept;
   if (continues_in_place(job))
-    job.run.earlier_validations = earlier_validations(job.out + "/metrics.csv");
+    job.run.earlier_validations =
+        earlier_validations(job.out + "/metrics.csv", whole_epochs(job.run.resumed_most()));
   if (job.run.trace.on)
     if (auto placed = place_trace(job.out, job.run.resume.has_value(), job.run.trace); !placed)
       return placed;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <vector>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "actors/record/files.hpp"
@@ -16,6 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kBestLink[] = "best";
+constexpr char kLatestLink[] = "latest";
+constexpr char kFinal[] = "final";
 constexpr Epoch kNoEpoch = -1;
 
 // The epoch whose end "epoch-0003" is, from 0; nothing for other names.
@@ -49,7 +52,8 @@ bool better(const Evaluation& one, const Evaluation& other) {
   return one.loss < other.loss;
 }
 
-void CheckpointKeeper::add_earlier(const std::map<Epoch, Evaluation>& validations) {
+void CheckpointKeeper::add_earlier(const std::map<Epoch, Evaluation>& validations,
+                                   const std::string& resumed, bool longer) {
   std::error_code none;
   std::vector<std::pair<fs::file_time_type, fs::path>> found;
   for (const auto& entry : fs::directory_iterator(folder_, none))
@@ -58,10 +62,42 @@ void CheckpointKeeper::add_earlier(const std::map<Epoch, Evaluation>& validation
   std::sort(found.begin(), found.end());
   for (const auto& [time, path] : found) checkpoints_[written_++] = path;
   validations_ = validations;
+  const bool from_final = fs::path(resumed).filename() == kFinal;
+  if (from_final && !longer) return;  // it is that of the same end
+  // One that this run does not continue from is of steps that are taken again.
+  if (from_final) earlier_final_ = epoch_of(folder_ / kFinal);
+  final_is_earlier_ = true;
+}
+
+void CheckpointKeeper::before_checkpoint(const std::string& name) {
+  if (name == kFinal) name_earlier_final();
+}
+
+// Otherwise the state of its epoch, which may be the best one, would go with the name.
+void CheckpointKeeper::name_earlier_final() {
+  if (!final_is_earlier_ || !earlier_final_) return;
+  const fs::path own = folder_ / kFinal;
+  const fs::path name = fmt::format("epoch-{:04d}", *earlier_final_ + 1);
+  earlier_final_.reset();
+  std::error_code error;
+  std::vector<fs::path> links;
+  for (const char* link : {kLatestLink, kBestLink})
+    if (fs::read_symlink(folder_ / link, error) == kFinal) links.push_back(folder_ / link);
+  fs::rename(own, folder_ / name, error);
+  if (error) return spdlog::warn("{}: cannot be renamed: {}", own.string(), error.message());
+  for (auto& [number, path] : checkpoints_)
+    if (path == own) path = folder_ / name;
+  for (const fs::path& link : links)
+    if (auto linked = replace_symlink_atomically(name, link); !linked)
+      spdlog::warn("{}", linked.error().message);
 }
 
 void CheckpointKeeper::on_checkpoint(const std::string& path) {
   const fs::path own = folder_ / fs::path(path).filename();
+  if (own.filename() == kFinal)
+    final_is_earlier_ = false;
+  else
+    name_earlier_final();
   for (auto it = checkpoints_.begin(); it != checkpoints_.end();)
     it = it->second.filename() == own.filename() ? checkpoints_.erase(it) : std::next(it);
   checkpoints_[written_++] = own;
@@ -75,8 +111,9 @@ void CheckpointKeeper::on_validation(Epoch epoch, const Evaluation& evaluation) 
 
 // That of the end of a run belongs to the last validation, where that epoch has no other one.
 std::optional<Epoch> CheckpointKeeper::epoch_of(const fs::path& checkpoint) const {
-  if (checkpoint.filename() != "final" || validations_.empty())
+  if (checkpoint.filename() != kFinal || validations_.empty())
     return epoch_of_checkpoint(checkpoint);
+  if (final_is_earlier_) return earlier_final_;
   const Epoch last = validations_.rbegin()->first;
   for (const auto& [number, path] : checkpoints_)
     if (epoch_of_checkpoint(path) == last) return std::nullopt;
@@ -106,7 +143,7 @@ void CheckpointKeeper::remove_others() {
       if (auto linked = replace_symlink_atomically(path.filename(), folder_ / kBestLink); !linked)
         spdlog::warn("{}", linked.error().message);
     // A validation that is still to come may make it the best one.
-    const bool awaited = kept_.best && epoch && *epoch > validated;
+    const bool awaited = kept_.best && validates_ && epoch && *epoch > validated;
     if (newer <= kept_.newest || awaited || (epoch && *epoch == best)) {
       ++it;
       continue;

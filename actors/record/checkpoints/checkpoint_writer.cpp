@@ -62,6 +62,7 @@ void store_part(Writer self, const StatePart& part) {
 void write_order(Writer self, const WriteCheckpoint& order) {
   CheckpointWriterConfig& config = self->state.config;
   if (const auto prepare = std::exchange(config.before_first, nullptr)) prepare();
+  self->state.keeper->before_checkpoint(order.name);
   auto path = try_write(
       config, order, [&] { self->send(config.supervisor, Progress{}); },
       self->state.shards.path().string());
@@ -84,9 +85,10 @@ CheckpointWriterActor::behavior_type checkpoint_writer(
     CheckpointWriterConfig config) {
   CheckpointWriterState& state = self->state;
   state.config = std::move(config);
-  state.keeper.emplace(state.config.folder, state.config.kept);
+  state.keeper.emplace(state.config.folder, state.config.kept, state.config.validates);
   if (is_within(state.config.folder, state.config.resumed_from))
-    state.keeper->add_earlier(state.config.validations);
+    state.keeper->add_earlier(state.config.validations, state.config.resumed_from,
+                              state.config.longer);
   return {[self](const PrepareShards& order) { prepare_shards(self, order); },
           [self](DropShards) { self->state.shards.remove(); },
           [self](const StatePart& part) { store_part(self, part); },

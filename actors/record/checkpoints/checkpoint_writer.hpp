@@ -23,9 +23,11 @@ struct CheckpointWriterConfig {
   JobIdentity identity;
   // Of this run, and of the one that it continues in the same folder.
   KeptCheckpoints kept;
+  bool validates = false;                   // validations come during the run
   std::map<Epoch, Evaluation> validations;  // of that one
   SupervisorActor supervisor;
   std::string resumed_from;            // a path, or empty
+  bool longer = false;                 // than the run that wrote that checkpoint was to be
   std::function<void()> before_first;  // called once, before the first is written; null: nothing
   std::string nonce;                   // of the run: see ShardWriter
   // After changes of settings. Null: there are none.

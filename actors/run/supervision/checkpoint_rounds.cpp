@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -17,6 +18,18 @@ std::string step_name(const std::map<Rank, RankSnapshot>& snapshots, std::int32_
   for (const auto& [rank, snapshot] : snapshots)
     if (rank < workers) slowest = std::min(slowest, snapshot.step);
   return fmt::format("step-{:08d}", slowest);
+}
+
+// Whether a multiple of `every` that is a whole number of epochs is behind `epochs`, after the
+// first `done` multiples. The number of epochs then names the checkpoint.
+bool ends_epoch(double every, std::int64_t done, double epochs) {
+  constexpr double kRounding = 1e-9;
+  for (auto epoch = static_cast<double>(whole_epochs(epochs)); epoch > 0; --epoch) {
+    const double multiple = std::round(epoch / every);
+    if (multiple <= static_cast<double>(done)) return false;
+    if (std::abs(multiple * every - epoch) <= kRounding * epoch) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -46,9 +59,8 @@ std::optional<std::string> CheckpointRounds::due(double epochs) {
   if (!may_be_due()) return std::nullopt;
   const std::int64_t multiples = whole_epochs(epochs / plan_.every_epochs);
   if (multiples <= done_ || whole_epochs(epochs) >= plan_.total_epochs) return std::nullopt;
-  done_ = multiples;
-  // More than one checkpoint in an epoch: its number does not name one.
-  if (plan_.every_epochs < 1) return "";
+  const std::int64_t before = std::exchange(done_, multiples);
+  if (!ends_epoch(plan_.every_epochs, before, epochs)) return "";
   return fmt::format("epoch-{:04d}", whole_epochs(epochs));
 }
 

@@ -33,8 +33,9 @@ class CheckpointRounds {
   // Whether due() could give a name at all: checkpoints by epochs, and none is made now.
   bool may_be_due() const { return plan_.enabled && plan_.every_epochs > 0 && idle(); }
   // All ranks have done so many epochs: the name of the checkpoint that is due for that, which is
-  // then never due again. Empty: it is named after its slowest rank's step. None while another
-  // checkpoint is made.
+  // then never due again. That of the end of an epoch has the epoch's number, which its validation
+  // judges. Empty: it is named after its slowest rank's step. None while another checkpoint is
+  // made.
   std::optional<std::string> due(double epochs);
 
   // A cut; returns its id, which is greater than those of earlier cuts.

@@ -7,7 +7,7 @@
 
 namespace grapevine {
 
-std::map<Epoch, Evaluation> earlier_validations(const std::filesystem::path& metrics) {
+std::map<Epoch, Evaluation> earlier_validations(const std::filesystem::path& metrics, Epoch end) {
   std::map<Epoch, Evaluation> found;
   std::ifstream rows(metrics);
   const auto table = MetricsTable::read(rows, metrics.string(), {"val_loss", "val_top1"});
@@ -16,10 +16,12 @@ std::map<Epoch, Evaluation> earlier_validations(const std::filesystem::path& met
         &accuracies = table->column("val_top1");
   for (std::size_t row = 0; row < table->rows(); ++row) {
     if (std::isnan(losses[row]) && std::isnan(accuracies[row])) continue;  // of a step
+    const auto epoch = static_cast<Epoch>(epochs[row]);
+    if (epoch >= end) continue;
     Evaluation evaluation;
     evaluation.loss = losses[row];
     evaluation.top1 = accuracies[row];
-    found[static_cast<Epoch>(epochs[row])] = evaluation;
+    found[epoch] = evaluation;
   }
   return found;
 }

@@ -36,7 +36,7 @@ TEST(CheckpointKeep, KeepsTheNewestAndTheBest) {
     made.top1 = top1;
     return made;
   };
-  CheckpointKeeper best(folder.path(), *parse_kept_checkpoints("best"));
+  CheckpointKeeper best(folder.path(), *parse_kept_checkpoints("best"), true);
   best.on_checkpoint(write(1));
   best.on_validation(0, evaluation(1, 0.5));
   best.on_checkpoint(write(2));
@@ -57,7 +57,7 @@ TEST(CheckpointKeep, KeepsTheNewestAndTheBest) {
 // The checkpoint of the end is that of the last epoch.
 TEST(CheckpointKeep, TheLastOneMayBeTheBest) {
   const TemporaryDirectory folder;
-  CheckpointKeeper keeper(folder.path(), *parse_kept_checkpoints("best"));
+  CheckpointKeeper keeper(folder.path(), *parse_kept_checkpoints("best"), true);
   for (const char* name : {"epoch-0001", "final"}) {
     fs::create_directories(folder.path() / name);
     keeper.on_checkpoint((folder.path() / name).string());
@@ -72,10 +72,103 @@ TEST(CheckpointKeep, TheLastOneMayBeTheBest) {
   EXPECT_FALSE(fs::exists(folder.path() / "epoch-0001"));
 }
 
+// Nothing judges them: only the newest one is kept.
+TEST(CheckpointKeep, WaitsForNoValidationsWhereNoneCome) {
+  const TemporaryDirectory folder;
+  CheckpointKeeper keeper(folder.path(), *parse_kept_checkpoints("best"), false);
+  for (int i = 1; i <= 5; ++i) {
+    const fs::path path = folder.path() / ("epoch-000" + std::to_string(i));
+    fs::create_directories(path);
+    keeper.on_checkpoint(path.string());
+    EXPECT_TRUE(fs::exists(path));
+    EXPECT_FALSE(fs::exists(folder.path() / ("epoch-000" + std::to_string(i - 1)))) << i;
+  }
+}
+
+class ALongerRun : public ::testing::Test {
+ public:
+  // The run before had three epochs, the last of which was the best.
+  ALongerRun() {
+    write("final");
+    for (Epoch epoch = 0; epoch < 3; ++epoch)
+      before_[epoch].top1 = 0.8 + 0.05 * static_cast<double>(epoch);
+    for (const char* name : {"latest", "best"})
+      fs::create_directory_symlink("final", folder_.path() / name);
+    keeper_.add_earlier(before_, (folder_.path() / "final").string(), true);
+  }
+
+  std::string write(const std::string& name) {
+    const fs::path path = folder_.path() / name;
+    fs::create_directories(path);
+    std::ofstream(path / "job.json") << "{}";
+    return path.string();
+  }
+  void add(const std::string& name) {
+    keeper_.before_checkpoint(name);
+    keeper_.on_checkpoint(write(name));
+  }
+  bool has(const std::string& name) const { return fs::exists(folder_.path() / name); }
+  fs::path link(const std::string& name) const { return fs::read_symlink(folder_.path() / name); }
+
+ protected:
+  const TemporaryDirectory folder_;
+  std::map<Epoch, Evaluation> before_;
+  CheckpointKeeper keeper_{folder_.path(), *parse_kept_checkpoints("best"), true};
+};
+
+TEST_F(ALongerRun, KeepsTheBestOneOfTheRunBefore) {
+  Evaluation worse, best;
+  worse.top1 = 0.88;
+  best.top1 = 0.95;
+  add("epoch-0004");
+  keeper_.on_validation(3, worse);
+  EXPECT_TRUE(has("epoch-0003"));
+  EXPECT_FALSE(has("final"));
+  EXPECT_EQ(link("best"), "epoch-0003");
+  add("final");
+  keeper_.on_validation(4, worse);
+  EXPECT_TRUE(has("epoch-0003"));
+  EXPECT_TRUE(has("final"));
+  EXPECT_FALSE(has("epoch-0004"));
+  EXPECT_EQ(link("best"), "epoch-0003");
+  keeper_.on_validation(4, best);
+  EXPECT_EQ(link("best"), "final");
+  EXPECT_FALSE(has("epoch-0003"));
+}
+
+// Without one of the epochs in between; at every moment the newest one is there.
+TEST_F(ALongerRun, KeepsItWhereTheNextOneHasItsName) {
+  keeper_.before_checkpoint("final");
+  EXPECT_EQ(link("latest"), "epoch-0003");
+  EXPECT_EQ(link("best"), "epoch-0003");
+  EXPECT_TRUE(has("latest"));
+  keeper_.on_checkpoint(write("final"));
+  Evaluation worse;
+  worse.top1 = 0.5;
+  keeper_.on_validation(4, worse);
+  EXPECT_TRUE(has("final"));
+  EXPECT_TRUE(has("epoch-0003"));
+  EXPECT_EQ(link("best"), "epoch-0003");
+}
+
+// A run that was at its end is continued to that end.
+TEST(CheckpointKeep, TheSameEndKeepsItsName) {
+  const TemporaryDirectory folder;
+  const fs::path final_one = folder.path() / "final";
+  fs::create_directories(final_one);
+  std::ofstream(final_one / "job.json") << "{}";
+  CheckpointKeeper keeper(folder.path(), *parse_kept_checkpoints("best"), true);
+  keeper.add_earlier({{0, {}}, {1, {}}}, final_one.string(), false);
+  keeper.before_checkpoint("final");
+  EXPECT_TRUE(fs::exists(final_one));
+  keeper.on_checkpoint(final_one.string());
+  EXPECT_EQ(fs::read_symlink(folder.path() / "best"), "final");
+}
+
 TEST(CheckpointKeep, KeepsANumberOrAll) {
   for (const auto& [keep, left] : std::map<std::string, int>{{"2", 2}, {"all", 5}, {"1", 1}}) {
     const TemporaryDirectory folder;
-    CheckpointKeeper keeper(folder.path(), *parse_kept_checkpoints(keep));
+    CheckpointKeeper keeper(folder.path(), *parse_kept_checkpoints(keep), true);
     for (int i = 1; i <= 5; ++i) {
       const fs::path path = folder.path() / ("epoch-000" + std::to_string(i));
       fs::create_directories(path);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "messages/random.hpp"
 
@@ -73,7 +75,6 @@ TEST(CheckpointRounds, AreDueOnceForEachMultiple) {
       EXPECT_FALSE(rounds.due(0.1 * step)) << "twice at step " << step;
       EXPECT_GE(0.1 * step + 1e-6, interval * static_cast<double>(due));
       EXPECT_LT(0.1 * step, interval * static_cast<double>(due) + 0.1 + 1e-6);
-      EXPECT_EQ(name->empty(), interval < 1);
     }
     EXPECT_EQ(due, static_cast<std::int64_t>(19.9 / interval));
   }
@@ -92,6 +93,28 @@ TEST(CheckpointRounds, AreNotDueAtTheEndOrBesideAnother) {
   rounds.disable();
   EXPECT_FALSE(rounds.due(2));
   EXPECT_FALSE(rounds.final_due());
+}
+
+// Those at the end of an epoch, which its validation judges, and no others.
+TEST(CheckpointRounds, NameEpochsWhereTheyEnd) {
+  const auto names = [](double interval, double epochs_of_a_step) {
+    CheckpointRounds rounds(every(interval));
+    std::vector<std::string> all;
+    for (int step = 1; epochs_of_a_step * step < 4.9; ++step)
+      if (auto name = rounds.due(epochs_of_a_step * step)) all.push_back(*name);
+    return all;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names(0.5, 0.1),
+            (Names{"", "epoch-0001", "", "epoch-0002", "", "epoch-0003", "", "epoch-0004", ""}));
+  EXPECT_EQ(names(1.5, 0.1), (Names{"", "epoch-0003", ""}));
+  EXPECT_EQ(names(0.3, 0.1).at(9), "epoch-0003");
+  EXPECT_EQ(names(2, 0.1), (Names{"epoch-0002", "epoch-0004"}));
+  // The one of the end of an epoch comes late where the one before took long.
+  CheckpointRounds late(every(0.25));
+  EXPECT_EQ(late.due(0.8), "");
+  EXPECT_EQ(late.due(1.3), "epoch-0001");
+  EXPECT_EQ(late.due(1.5), "");
 }
 
 // A resumed run does not repeat the checkpoint that it resumed from.
