@@ -1,6 +1,7 @@
 #include "apps/evaluate/evaluate_command.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <string>
 #include <thread>
@@ -40,7 +41,7 @@ struct EvaluateOptions {
   std::string loss;   // empty: that of the run
   std::string split = "test";
   std::int64_t batch_size = 256;
-  std::int64_t seed = 1;
+  std::int64_t seed = 1;  // if it is not given, that of the run
   std::string device = "auto";
   std::int32_t threads = 0;
   std::string confusion;
@@ -139,7 +140,8 @@ class EvaluateCommand final : public Command {
                "cross-entropy | mse | bce [that of the run, or what fits the data]");
     add_option(app, "confusion", o_.confusion, "draw the confusion matrix: FILE.svg or FILE.png");
     add_option(app, "batch-size", o_.batch_size, "samples in one pass");
-    add_option(app, "seed", o_.seed, "of data that is drawn for each run (hyperplane)");
+    add_option(app, "seed", o_.seed,
+               "of data that is drawn for each run (hyperplane) [that of the run]");
     add_option(app, "device", o_.device, "cpu | cuda[:i] | auto");
     add_option(app, "threads", o_.threads, "0: one for each core");
     add_switch(app, "json", o_.json, "print one JSON object, with the figures of each class");
@@ -158,6 +160,8 @@ class EvaluateCommand final : public Command {
       return bad_input("no data: " + o_.given + " does not name any, so give --data NAME[:PATH]");
     const bool same_data = o_.data == source->data;
     if (o_.loss.empty() && same_data) o_.loss = source->loss;
+    if (same_data)
+      if (auto taken = take_data_of(*source); !taken) return taken;
     return evaluate(*source, console);
   }
 
@@ -179,6 +183,17 @@ class EvaluateCommand final : public Command {
     return find_gnuplot();
   }
 
+  // The test samples that the run had: another seed draws other data.
+  Expected<void> take_data_of(const ModelSource& source) {
+    skip_damaged_ = source.skip_damaged;
+    if (source.seed.empty() || app_->get_option("--seed")->count() > 0) return {};
+    const char* end = source.seed.data() + source.seed.size();
+    const auto [stop, error] = std::from_chars(source.seed.data(), end, o_.seed);
+    if (error == std::errc() && stop == end && o_.seed >= 0) return {};
+    return bad_input(o_.given + ": the seed in its job.toml is '" + source.seed +
+                     "', which is no whole number from 0 on: give --seed");
+  }
+
   Expected<void> evaluate(const ModelSource& source, Console& console) {
     limit_math_threads(o_.threads > 0 ? o_.threads
                                       : std::max(1U, std::thread::hardware_concurrency()));
@@ -193,12 +208,14 @@ class EvaluateCommand final : public Command {
     options.device = *device;
     DataOptions data_options;
     data_options.seed = static_cast<std::uint64_t>(o_.seed);
-    const auto data = make_data_set(o_.data, data_options);
-    if (!data) return data.error();
-    const DataInfo& info = (*data)->info();
+    data_options.skip_damaged = skip_damaged_;
+    auto made = make_data_set(o_.data, data_options);
+    if (!made) return made.error();
+    const auto data = skip_damaged_ ? without_damaged(*std::move(made)) : *std::move(made);
+    const DataInfo& info = data->info();
     const auto model = load_model(source, info);
     if (!model) return model.error();
-    const auto figures = figures_of_model(**model, **data, options);
+    const auto figures = figures_of_model(**model, *data, options);
     if (!figures) return figures.error();
     if (!o_.confusion.empty())
       if (auto drawn = draw(*figures, info); !drawn) return drawn;
@@ -223,6 +240,7 @@ class EvaluateCommand final : public Command {
   }
 
   EvaluateOptions o_;
+  bool skip_damaged_ = false;  // as the run did
   FigureFormat format_ = FigureFormat::svg;
   std::string config_;
   CLI::App* app_ = nullptr;

@@ -35,6 +35,8 @@ ModelSource source_in(const fs::path& file) {
   if (!run) return source;
   source.data = option_or_none(*run, "data");
   source.loss = option_or_none(*run, "loss");
+  source.seed = option_or_none(*run, "seed");
+  source.skip_damaged = option_or_none(*run, "skip-damaged") == "true";
   const std::string model = option_or_none(*run, "model");
   if (is_builtin(model)) source.model = model;
   return source;

@@ -11,10 +11,12 @@ namespace grapevine {
 
 // A file with weights, and what is known of the run that wrote it.
 struct ModelSource {
-  std::string file;   // TorchScript, or a dict of tensors
-  std::string model;  // built-in model of a dict; empty: not known
-  std::string data;   // of the run; empty: not known
-  std::string loss;   // of the run; empty: not known
+  std::string file;           // TorchScript, or a dict of tensors
+  std::string model;          // built-in model of a dict; empty: not known
+  std::string data;           // of the run; empty: not known
+  std::string loss;           // of the run; empty: not known
+  std::string seed;           // of the run; empty: not known
+  bool skip_damaged = false;  // whether the run left out samples that cannot be read
 };
 
 // Whether the folder is one checkpoint, not a run.

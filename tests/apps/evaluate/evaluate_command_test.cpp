@@ -53,6 +53,25 @@ TEST(EvaluateCommand, AgreesWithTheRun) {
   EXPECT_EQ(other.exit_code, 2) << other.describe();
 }
 
+// Data that is drawn for each run is drawn again: another seed would be another task.
+TEST(EvaluateCommand, TakesTheDataOfTheRun) {
+  const TemporaryDirectory folder;
+  const std::string out = (folder.path() / "run").string();
+  const ProcessResult trained = run_process(
+      {"train", "--algorithm", "ar", "--model", "linear", "--data", "hyperplane:16", "--seed", "5",
+       "--steps", "40", "--threads", "1", "--trace", "off", "--json", "--out", out});
+  ASSERT_EQ(trained.exit_code, 0) << trained.describe();
+  const auto loss_of = [&](const std::vector<std::string>& more) {
+    const ProcessResult result = run_process(with({"evaluate", out, "--json"}, more));
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    return nlohmann::json::parse(result.out)["loss"].get<double>();
+  };
+  const double loss = summary_of(out)["test_loss"].get<double>();
+  EXPECT_NEAR(loss_of({}), loss, 1e-6);
+  EXPECT_NEAR(loss_of({"--data", "hyperplane:16"}), loss, 1e-6);
+  EXPECT_GT(loss_of({"--seed", "1"}), 2 * loss) << "of another task";
+}
+
 // A model that takes the class of a sample from its first value, with an error that is known.
 class KnownModel final : public Model {
  public:
