@@ -6,6 +6,7 @@
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <cerrno>
 #include <chrono>
@@ -50,6 +51,10 @@ Error ended(const std::string& folder) {
                    (summary ? ": it has ended, see its summary.json"
                             : " on this machine: it has ended, or it runs on another one; between "
                               "machines give HOST:PORT of 'train --control'"));
+}
+
+std::string socket_path(const FileDescriptor& folder) {
+  return "/proc/self/fd/" + std::to_string(folder.get()) + "/" + kControlSocket;
 }
 
 std::string variable(const std::function<const char*(const char*)>& lookup, const char* name) {
@@ -151,7 +156,7 @@ struct ControlClient::Impl {
       return Error{Errc::timeout, "process 0 of the run at " + target +
                                       " does not answer: it is stopped or overloaded, or uses "
                                       "--tls, which must be given here, too"};
-    if (error != httplib::Error::Connection)
+    if (error != httplib::Error::Connection || socket_listens())
       return {Errc::timeout, "process 0 of the run at " + target +
                                  " does not answer: it is stopped or overloaded"};
     return secret.empty() ? ended(target) : no_run();
@@ -161,7 +166,20 @@ struct ControlClient::Impl {
   }
   bool listens() const {
     const auto answer = http->Get("/v1/nonce");
-    return answer || answer.error() != httplib::Error::Connection;
+    return answer || answer.error() != httplib::Error::Connection || socket_listens();
+  }
+  // Whether a process has the socket in the folder. A stopped one takes no connections: once a few
+  // wait, the system refuses others for the moment, which is no end.
+  bool socket_listens() const {
+    if (folder.get() < 0) return false;
+    const FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = socket_path(folder);
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    const int connected =
+        ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    return connected == 0 || errno == EAGAIN;
   }
 
   Expected<std::string> take_nonce() {
@@ -225,8 +243,7 @@ Expected<ControlClient> ControlClient::find(const std::string& target,
     if (!listens) return ended(target);
     // A path of any length: see ControlServer.
     FileDescriptor folder(::open(target.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    impl = std::make_unique<Impl>("/proc/self/fd/" + std::to_string(folder.get()) + "/" +
-                                  kControlSocket);
+    impl = std::make_unique<Impl>(socket_path(folder));
     impl->folder = std::move(folder);
     impl->http->set_address_family(AF_UNIX);
   } else {

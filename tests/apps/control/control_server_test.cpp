@@ -5,15 +5,22 @@
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
+#include <fstream>
 #include <future>
 #include <sstream>
 #include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "apps/control/control_client.hpp"
 #include "apps/control/control_nonces.hpp"
 #include "apps/control/control_proof.hpp"
 #include "apps/monitoring/bounded_server.hpp"
+#include "net/file_descriptor.hpp"
 #include "net/tcp/tls/tls_certificates.hpp"
 #include "tests/apps/monitoring/http_get.hpp"
 #include "tests/apps/process.hpp"
@@ -261,6 +268,39 @@ TEST(ControlNonces, CountOnceAndForAWhile) {
 }
 
 // ---- with TLS
+
+// A stopped process 0 takes no connection: as many wait as the system keeps, and it refuses others.
+TEST(ControlClient, AStoppedProcessHasNotEnded) {
+  const TemporaryDirectory folder;
+  std::ofstream(folder.path() / "job.toml") << "\n";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  (folder.path() / "control.sock").string().copy(address.sun_path, sizeof address.sun_path - 1);
+  const auto* const place = reinterpret_cast<const sockaddr*>(&address);
+  const auto connected = [place] {
+    FileDescriptor made(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    return std::pair(::connect(made.get(), place, sizeof address) == 0, std::move(made));
+  };
+  FileDescriptor stopped(::socket(AF_UNIX, SOCK_STREAM, 0));
+  ASSERT_EQ(::bind(stopped.get(), place, sizeof address), 0);
+  ASSERT_EQ(::listen(stopped.get(), 2), 0);
+  std::vector<FileDescriptor> waiting;
+  for (auto [made, one] = connected(); made; std::tie(made, one) = connected())
+    waiting.push_back(std::move(one));
+  ASSERT_GE(waiting.size(), 2U);
+  const auto error_of = [&folder] {
+    auto client = ControlClient::find(folder.path().string(), [](const char*) { return ""; });
+    EXPECT_TRUE(client.ok());
+    const auto status = client->status();
+    EXPECT_FALSE(status.ok());
+    return status.error();
+  };
+  EXPECT_EQ(error_of().code, Errc::timeout);
+  EXPECT_THAT(error_of().message, HasSubstr("does not answer"));
+  stopped.reset();
+  EXPECT_EQ(error_of().code, Errc::bad_input);
+  EXPECT_THAT(error_of().message, HasSubstr("has ended"));
+}
 
 class ControlTlsTest : public ControlServerTest {
  protected:
