@@ -80,6 +80,7 @@ void add_totals(ordered_json& json, const RunStatus& status) {
   const HistogramSummary staleness = summarize(all.staleness);
   json["staleness"] = {{"mean", staleness.mean}, {"p99", staleness.p99}, {"max", staleness.max}};
   json["contributions"] = ledger_json(all);
+  json["contributions"]["pending"] = all.pending() - status.destroyed;
   json["contributions"]["destroyed"] = status.destroyed;
   json["bytes_sent"] = all.bytes_sent;
   json["queued_bytes"] = ordered_json::array();

@@ -33,14 +33,9 @@ void RunBoard::on_figures(const RankFigures& figures, Timestamp now) {
   of.heard = now;
 }
 
-void RunBoard::on_lost(Rank rank) {
-  const auto found = ranks_.find(rank);
-  if (found != ranks_.end())
-    destroyed_ += std::max<std::int64_t>(0, found->second.figures.ledger.pending());
-  unanswered_.erase(rank);
-}
+void RunBoard::on_lost(Rank rank) { unanswered_.erase(rank); }
 
-// Its figures begin anew.
+// Its figures begin anew; RunState::former has those until now.
 void RunBoard::on_returned(Rank rank) { ranks_.erase(rank); }
 
 void RunBoard::add(RunEvent event) {
@@ -148,6 +143,24 @@ std::vector<std::string> RunBoard::chains(const RunState& state, Timestamp now) 
   return texts;
 }
 
+// What a lost rank had produced and not applied. A server applies what others have produced.
+std::int64_t RunBoard::destroyed_of(const Ledger& ledger) {
+  return ledger.produced == 0 ? 0 : std::max<std::int64_t>(0, ledger.pending());
+}
+
+// Beside those of the present ranks.
+void RunBoard::add_totals(RunStatus& status, const RunState& state) const {
+  for (const RankStatus& of : status.ranks)
+    if (of.lost) status.destroyed += destroyed_of(of.ledger);
+  for (const FormerLife& life : state.former) {
+    status.destroyed += destroyed_of(life.ledger);
+    status.rested.merge(life.ledger);
+  }
+  const auto ranks = static_cast<Rank>(state.process_of.size());
+  for (auto at = ranks_.lower_bound(ranks); at != ranks_.end(); ++at)
+    status.rested.merge(at->second.figures.ledger);
+}
+
 RunStatus RunBoard::status(const RunState& state, Timestamp now) const {
   RunStatus status;
   status.stage = state.stage;
@@ -162,7 +175,6 @@ RunStatus RunBoard::status(const RunState& state, Timestamp now) const {
   status.checkpoint = state.checkpoint;
   status.writes_checkpoint = state.writes_checkpoint;
   status.settings = state.settings;
-  status.destroyed = destroyed_;
   const double goodput = goodput_.ratio(total_, workers_);
   if (std::isfinite(goodput)) status.goodput = goodput;
   for (Rank rank = 0; rank < static_cast<Rank>(state.process_of.size()); ++rank) {
@@ -175,9 +187,7 @@ RunStatus RunBoard::status(const RunState& state, Timestamp now) const {
     const double done = found->second.step.epochs_done;
     if (!(status.epochs_done <= done)) status.epochs_done = done;
   }
-  for (auto at = ranks_.lower_bound(static_cast<Rank>(state.process_of.size())); at != ranks_.end();
-       ++at)
-    status.rested.merge(at->second.figures.ledger);
+  add_totals(status, state);
   status.queued_bytes.assign(static_cast<std::size_t>(status.processes), -1);
   for (const RankStatus& of : status.ranks) {
     if (!of.answers || !of.wait) continue;

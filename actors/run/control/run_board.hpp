@@ -57,6 +57,8 @@ class RunBoard {
 
   RankStatus status_of(Rank rank, const RunState& state, Timestamp now) const;
   static void add_rates(RankStatus& status, const OfRank& of, Timestamp now);
+  static std::int64_t destroyed_of(const Ledger& ledger);
+  void add_totals(RunStatus& status, const RunState& state) const;
   std::vector<std::string> chains(const RunState& state, Timestamp now) const;
   RankWait wait_of(Rank rank, const RunState& state, Timestamp now) const;
   Duration silence_of(Rank rank, Timestamp now) const;
@@ -64,7 +66,6 @@ class RunBoard {
   std::int32_t workers_;
   std::map<Rank, OfRank> ranks_;
   Ledger total_;  // its produced and committed contributions, of all ranks
-  std::int64_t destroyed_ = 0;
   Goodput goodput_;
   std::deque<RunEvent> events_;
   std::int64_t question_ = 0;

@@ -20,6 +20,7 @@ struct RunState {
   std::int32_t workers = 1;
   std::vector<std::int32_t> process_of;  // by rank, servers included
   std::set<Rank> lost;
+  std::vector<FormerLife> former;  // of ranks that have returned, and of the checkpoint before
   std::set<Rank> finished;
   std::vector<PeerActor> peers;  // by rank; empty: no rank trains yet
   Horizon horizon;

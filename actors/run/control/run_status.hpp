@@ -59,7 +59,8 @@ struct RunStatus {
   bool writes_checkpoint = false;
   LiveSettings settings;  // that have changed since the start
   std::vector<RankStatus> ranks;
-  Ledger rested;  // of servers that the present wiring has not
+  // Of servers that the present wiring has not, and of former lives of ranks that have returned.
+  Ledger rested;
   // Bytes that wait to be sent, by process; -1: no rank of it has answered.
   std::vector<std::int64_t> queued_bytes;
   std::vector<std::string> waits;  // chains of waits that last, for people

@@ -45,6 +45,8 @@ class TrainingProgress {
   // Of the lost ranks of `members`, of those that have returned, and of the checkpoint before; and
   // of servers that the present wiring has not.
   std::vector<FormerLife> former_lives(const RunMembers& members) const;
+  // The same without the lost ranks and the servers.
+  const std::vector<FormerLife>& ended_lives() const { return former_lives_; }
   // The epochs of the slowest remaining worker. None until each of them has reported a step.
   std::optional<double> slowest_epochs(const RunMembers& members) const;
   // "last steps by rank: 0:7, 1:none", or that there is none.

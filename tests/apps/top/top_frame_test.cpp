@@ -101,6 +101,22 @@ TEST(TopFrame, ShowsWhatWaitsToBeSent) {
               testing::AllOf(HasSubstr("queued"), Not(HasSubstr("waits to be sent"))));
 }
 
+// What a lost rank had not applied is not pending any more.
+TEST(StatusView, WhatIsDestroyedIsNotPending) {
+  RunStatus status;
+  status.ranks.resize(2);
+  status.ranks[0].ledger.produced = 8;
+  status.ranks[0].ledger.committed = 6;
+  status.ranks[1].lost = true;
+  status.ranks[1].ledger.produced = 10;
+  status.ranks[1].ledger.committed = 7;
+  status.destroyed = 3;
+  const auto counts = status_json(status, {})["contributions"];
+  EXPECT_EQ(counts["produced"], 18);
+  EXPECT_EQ(counts["pending"], 2);
+  EXPECT_EQ(counts["destroyed"], 3);
+}
+
 TEST(StatusView, RatesOfBytesAreBetweenTwoAnswers) {
   RunStatus status = stalled_status();
   const RunDescription facts;

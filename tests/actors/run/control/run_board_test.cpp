@@ -127,6 +127,33 @@ TEST(RunBoard, CountsWhatALostRankHadNotApplied) {
   EXPECT_EQ(board.status(state_of(2), at(3)).ranks[1].ledger.produced, 0);
 }
 
+// What a rank had done before its return stays in the totals.
+TEST(RunBoard, KeepsTheFormerLivesOfRanksThatReturn) {
+  RunBoard board(2);
+  RankFigures figures;
+  figures.rank = 1;
+  figures.ledger.produced = 10;
+  figures.ledger.committed = 7;
+  figures.ledger.bytes_sent = 500;
+  board.on_figures(figures, at(1));
+  board.on_lost(1);
+  board.on_returned(1);
+  RunState state = state_of(2);
+  state.former.push_back({1, figures.ledger, 0});
+  FormerLife server;  // of a wiring before: it applied what others had produced
+  server.ledger.committed = 4;
+  state.former.push_back(server);
+  const RunStatus status = board.status(state, at(3));
+  EXPECT_EQ(status.destroyed, 3);
+  EXPECT_EQ(status.rested.produced, 10);
+  EXPECT_EQ(status.rested.committed, 11);
+  EXPECT_EQ(status.rested.bytes_sent, 500U);
+  figures.ledger.produced = figures.ledger.committed = 2;
+  board.on_figures(figures, at(4));
+  EXPECT_EQ(board.status(state, at(4)).destroyed, 3);
+  EXPECT_EQ(board.status(state, at(4)).ranks[1].ledger.produced, 2);
+}
+
 TEST(RunBoard, KnowsWhatWaitsToBeSentInEachProcess) {
   RunBoard board(3);
   RunState state = state_of(3);
