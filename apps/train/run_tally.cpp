@@ -69,12 +69,21 @@ void RunTally::on_validation(Epoch epoch, const Evaluation& evaluation) {
       std::isfinite(evaluation.top1) ? fmt::format("test accuracy {:.4f}, ", evaluation.top1) : "";
   if (say_)
     say_(fmt::format("epoch {}: {}test loss {:.4f}\n", epoch + 1, accuracy, evaluation.loss));
-  if (!best_ || better(evaluation, *best_)) {
-    best_ = evaluation;
-    without_better_ = 0;
+  judge(evaluation);
+  if (patience_ > 0 && without_better_ >= patience_) wants_stop_ = true;
+}
+
+void RunTally::begin_after(const std::map<Epoch, Evaluation>& earlier) {
+  for (const auto& [epoch, evaluation] : earlier) judge(evaluation);
+}
+
+void RunTally::judge(const Evaluation& evaluation) {
+  if (best_ && !better(evaluation, *best_)) {
+    ++without_better_;
     return;
   }
-  if (++without_better_ >= patience_ && patience_ > 0) wants_stop_ = true;
+  best_ = evaluation;
+  without_better_ = 0;
 }
 
 void RunTally::on_checkpoint(const std::string& path) { spdlog::info("checkpoint {}", path); }

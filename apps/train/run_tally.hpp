@@ -20,6 +20,7 @@ namespace grapevine {
 class RecentLosses {
  public:
   void add(Rank rank, double loss);
+  void remove(Rank rank) { losses_.erase(rank); }
   bool empty() const { return losses_.empty(); }
   // Over the last 20 logged steps of each rank; NaN where there are none.
   double mean() const;
@@ -51,9 +52,14 @@ class RunTally : public RunEnd {
   // REQUIRES: before the run. After so many validations in a row without a better one the run is to
   // stop; 0: never.
   void stop_after(std::int64_t validations) { patience_ = validations; }
+  // REQUIRES: before the run. The validations of the run that this one continues count; whether the
+  // run is to stop, its own ones say.
+  void begin_after(const std::map<Epoch, Evaluation>& earlier);
   bool wants_stop() const override { return wants_stop_; }
 
   void on_step(const StepReport& report) override;
+  // Its losses are those of a model that is no part of the last one.
+  void on_rank_lost(Rank rank) override { losses_.remove(rank); }
   // Another algorithm names the progress from then on.
   void on_changed(const LiveSettings& changed) override {
     if (const auto found = changed.find(kAlgorithmSetting); found != changed.end())
@@ -77,6 +83,7 @@ class RunTally : public RunEnd {
   const std::int64_t workers_;
   std::function<void(std::string)> say_;  // may be null
   void show() const;
+  void judge(const Evaluation& evaluation);
   bool begun_ = false;
   std::int64_t patience_ = 0;
   std::int64_t without_better_ = 0;

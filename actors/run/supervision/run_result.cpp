@@ -19,6 +19,9 @@ void add_lost(RunResult& result, const Ledger& last, std::int64_t samples) {
   result.ledger.dropped += last.dropped;
   result.destroyed += last.pending();
   result.ledger.samples += samples;
+  result.ledger.sent_before += last.sent + last.sent_before;
+  result.ledger.bytes_sent += last.bytes_sent;
+  for (const auto& [age, count] : last.staleness) result.ledger.staleness[age] += count;
 }
 
 }  // namespace

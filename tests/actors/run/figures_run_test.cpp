@@ -130,6 +130,21 @@ TEST(FiguresOfARun, CountTheBytesOfCheckpoints) {
   EXPECT_EQ(bytes, result.ledger.bytes_sent);
 }
 
+// What a lost rank had sent and applied until its last figures is of the run, too.
+TEST(FiguresOfARun, ThoseOfALostRankAreInTheResult) {
+  RunConfig config = virtual_run_test::make_run(scenario_of("sgp"));
+  config.deaths = {{2, std::chrono::milliseconds(2500)}};
+  const auto watching = std::make_shared<Watching>();
+  const RunResult result = run_virtual(config, watching);
+  ASSERT_FALSE(result.error) << result.error->message;
+  ASSERT_EQ(result.lost, std::vector<Rank>{2});
+  ASSERT_GT(watching->all[2].back().ledger.bytes_sent, 0U);
+  const Ledger sum = watching->sum();
+  EXPECT_EQ(sum.bytes_sent, result.ledger.bytes_sent);
+  EXPECT_EQ(sum.sent + sum.sent_before, result.ledger.sent + result.ledger.sent_before);
+  EXPECT_EQ(sum.staleness, result.ledger.staleness);
+}
+
 // Rank 2 is slower by 50 ms a step: the others wait for it, and the figures name it.
 TEST(FiguresOfARun, NameTheRankThatTheOthersWaitFor) {
   Scenario scenario = scenario_of("ar");

@@ -36,5 +36,51 @@ TEST(RunTally, TheLastLineHasTheLastAccuracy) {
   EXPECT_EQ(shown.accuracy, 0.985);
 }
 
+Evaluation with_top1(double top1) {
+  Evaluation evaluation;
+  evaluation.top1 = top1;
+  return evaluation;
+}
+
+// As if the run had not been interrupted.
+TEST(RunTally, CountsTheValidationsBeforeAResume) {
+  RunTally tally({}, {}, [](const RunProgress&) {});
+  tally.stop_after(3);
+  tally.begin_after({{0, with_top1(0.9)}, {1, with_top1(0.7)}, {2, with_top1(0.8)}});
+  EXPECT_FALSE(tally.wants_stop());
+  tally.on_validation(3, with_top1(0.85));
+  EXPECT_TRUE(tally.wants_stop());
+}
+
+// A run that had stopped early goes on at least until its next validation.
+TEST(RunTally, ABetterValidationEndsTheRowOfTheRunBefore) {
+  RunTally tally({}, {}, [](const RunProgress&) {});
+  tally.stop_after(2);
+  tally.begin_after({{0, with_top1(0.9)}, {1, with_top1(0.7)}, {2, with_top1(0.8)}});
+  EXPECT_FALSE(tally.wants_stop());
+  tally.on_validation(3, with_top1(0.95));
+  EXPECT_FALSE(tally.wants_stop());
+  tally.on_validation(4, with_top1(0.9));
+  EXPECT_FALSE(tally.wants_stop());
+  tally.on_validation(5, with_top1(0.9));
+  EXPECT_TRUE(tally.wants_stop());
+}
+
+// The final loss is that of the ranks that remain.
+TEST(RunTally, ALostRankHasNoPartInTheFinalLoss) {
+  RunTally tally({}, {}, [](const RunProgress&) {});
+  StepReport report;
+  report.logged = true;
+  report.loss = 5;
+  report.rank = 1;
+  tally.on_step(report);
+  report.loss = 1;
+  report.rank = 0;
+  tally.on_step(report);
+  EXPECT_EQ(tally.losses().mean(), 3);
+  tally.on_rank_lost(1);
+  EXPECT_EQ(tally.losses().mean(), 1);
+}
+
 }  // namespace run_tally_test
 }  // namespace grapevine
