@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -43,6 +44,14 @@ std::string row_of(const StepReport& report) {
   return row + ",,,\n";
 }
 
+// Steps of the rank that this run does not take again. One that it has not keeps those until the
+// checkpoint, or all where the checkpoint had not got it either.
+Step steps_kept(const OutputBefore& before, std::size_t rank) {
+  if (rank < before.first_steps.size()) return before.first_steps[rank];
+  if (rank < before.saved_steps.size()) return before.saved_steps[rank];
+  return std::numeric_limits<Step>::max();
+}
+
 }  // namespace
 
 Expected<std::shared_ptr<RunOutput>> RunOutput::create(const std::string& path,
@@ -73,14 +82,15 @@ void RunOutput::keep_rows(const OutputBefore& before) {
     double epoch = 0;
     long long step = -1;
     if (std::sscanf(line.c_str(), "%ld,%lf,%lld", &rank, &epoch, &step) < 3) continue;
-    if (rank < 0 || rank >= static_cast<long>(before.first_steps.size())) continue;
+    if (rank < 0) continue;
     const bool of_step = line.compare(line.size() - 3, 3, ",,,") == 0;
-    const bool again = of_step ? step >= before.first_steps[static_cast<std::size_t>(rank)]
+    const bool again = of_step ? step >= steps_kept(before, static_cast<std::size_t>(rank))
                                : epoch >= static_cast<double>(before.epochs);
     if (again) continue;
     begin_->stream() << line << "\n";
     double loss = 0;
-    if (std::sscanf(line.c_str(), "%*d,%*f,%*d,%*f,%*f,%*f,%*f,%lf", &loss) == 1)
+    if (rank < static_cast<long>(before.first_steps.size()) &&
+        std::sscanf(line.c_str(), "%*d,%*f,%*d,%*f,%*f,%*f,%*f,%lf", &loss) == 1)
       kept_losses_.add(static_cast<Rank>(rank), loss);
   }
 }

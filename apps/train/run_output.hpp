@@ -19,6 +19,7 @@ namespace grapevine {
 // The first steps of a resumed run, and facts about the run before it.
 struct OutputBefore {
   std::vector<Step> first_steps;  // by rank; empty: not a resumed run
+  std::vector<Step> saved_steps;  // reported, by rank of the checkpoint, which may have had more
   Epoch epochs = 0;               // that are not validated again
   std::string rows;               // its metrics.csv
 };

@@ -294,7 +294,8 @@ class TrainCommand : public Command {
 
   static OutputBefore output_before(const TrainJob& job) {
     if (!job.run.resume) return {};
-    return {first_steps(job), whole_epochs(job.run.resumed_most()), rows_before(job)};
+    return {first_steps(job), job.saved_steps, whole_epochs(job.run.resumed_most()),
+            rows_before(job)};
   }
 
   // The outputs beside metrics.csv that grow during the run.

@@ -29,8 +29,9 @@ struct TrainJob {
   std::int64_t parameters = 0;
   std::shared_ptr<Compute> evaluator;  // for the model that training ends with
   RunConfig run;
-  HorizonStart start;     // of a run that continues with other numbers
-  std::string continues;  // a line about the run that this one continues, or empty
+  std::vector<Step> saved_steps;  // reported, by rank of the checkpoint of a resumed run
+  HorizonStart start;             // of a run that continues with other numbers
+  std::string continues;          // a line about the run that this one continues, or empty
   std::shared_ptr<const SharedParts> parts;     // of the run
   std::shared_ptr<const GpuClaims> gpu_claims;  // of this process; null: no worker asks for them
 

@@ -275,6 +275,7 @@ Expected<void> read_resume(TrainJob& job) {
     job.start.step = *slowest;
     job.start.epoch = checkpoint->epochs()[static_cast<std::size_t>(slowest - steps.begin())];
   }
+  job.saved_steps = checkpoint->reported();
   job.run.resume = *std::move(checkpoint);
   return {};
 }

@@ -236,16 +236,37 @@ TEST_F(RunOutputTest, AResumedRunKeepsTheRowsUpToItsCheckpoint) {
   const std::string old = move_aside();
   {
     const FileSizeLimit limit(100);
-    const auto refused = RunOutput::create(path_.string(), {{5}, 0, old});
+    const auto refused = RunOutput::create(path_.string(), {{5}, {5}, 0, old});
     ASSERT_FALSE(refused.ok());
     EXPECT_NE(refused.error().message.find("metrics.csv"), std::string::npos);
   }
-  const auto second = create({{5}, 0, old});
+  const auto second = create({{5}, {5}, 0, old});
   EXPECT_FALSE(second->kept_losses().empty());
   EXPECT_EQ(lines(), 1 + 5);
   take_steps(*second, 5, 1);
   second->on_end({});
   EXPECT_EQ(lines(), 1 + 6);
+}
+
+// The run continues with fewer ranks, once and again.
+TEST_F(RunOutputTest, TheRowsOfRanksThatAreLeftOutStay) {
+  const auto first = create();
+  StepReport report;
+  for (report.step = 0; report.step < 10; ++report.step)
+    for (report.rank = 0; report.rank < 3; ++report.rank) {
+      report.loss = report.rank;
+      first->on_step(report);
+    }
+  first->on_end({});
+  std::string old = move_aside();
+  const auto second = create({{5}, {5, 6, 7}, 0, old});
+  EXPECT_EQ(lines(), 1 + 5 + 6 + 7);
+  EXPECT_EQ(second->kept_losses().mean(), 0) << "of those that go on";
+  take_steps(*second, 5, 2);
+  second->on_end({});
+  old = move_aside();
+  create({{6}, {6}, 0, old});
+  EXPECT_EQ(lines(), 1 + 6 + 6 + 7);
 }
 
 // A process that was killed while it wrote leaves a row without its end.
@@ -260,13 +281,13 @@ TEST_F(RunOutputTest, ARowThatWasCutOffIsNotKept) {
     SCOPED_TRACE(cut);
     std::ofstream(old) << whole.substr(0, whole.size() - cut);
     fs::remove(path_);
-    const auto second = create({{9}, 0, old});
+    const auto second = create({{9}, {9}, 0, old});
     EXPECT_EQ(lines(), 1 + 3) << rows();
     expect_whole_rows();
   }
   std::ofstream(old) << whole << std::string(100, '\0');
   fs::remove(path_);
-  create({{9}, 0, old});
+  create({{9}, {9}, 0, old});
   EXPECT_EQ(rows(), whole) << "blocks that a power failure has left empty";
 }
 
@@ -284,7 +305,7 @@ TEST_F(RunOutputTest, ValidationsOfEpochsThatRankZeroHasNotReached) {
   steps_and_validation(*first, 4, 1);
   steps_and_validation(*first, 5, 2);
   first->on_end({});
-  const auto second = create({{5}, 2, move_aside()});
+  const auto second = create({{5}, {5}, 2, move_aside()});
   steps_and_validation(*second, 5, 2);
   second->on_end({});
   std::vector<std::string> places;
