@@ -147,6 +147,17 @@ struct MetricsEndpoint::Impl {
     });
   }
 
+  // One series at every moment: its labels are those of the run as it is now.
+  void describe_run() {
+    if (info != nullptr) run_info.Remove(info);
+    info = &run_info.Add({{"algorithm", labels.algorithm},
+                          {"model", labels.model},
+                          {"data", labels.data},
+                          {"transport", labels.transport},
+                          {"version", labels.version}});
+    info->Set(1);
+  }
+
   // The figures of one rank, made when its first step is reported.
   struct RankMetrics {
     Counter& steps;
@@ -212,6 +223,10 @@ struct MetricsEndpoint::Impl {
           .Add({});
   Counter& warnings =
       counter_family(*registry, "grapevine_warnings_total", "Warnings logged in this run.").Add({});
+  Family<Gauge>& run_info =
+      gauge_family(*registry, "grapevine_run_info", "1; the labels describe the run.");
+  RunLabels labels;
+  Gauge* info = nullptr;  // the present series of run_info
   std::map<Rank, RankMetrics> ranks;
   std::optional<LiveMetrics> live;  // set by create()
 
@@ -224,13 +239,8 @@ struct MetricsEndpoint::Impl {
 Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const MetricsPlace& place,
                                                                    const RunLabels& labels) {
   auto impl = std::make_unique<Impl>();
-  gauge_family(*impl->registry, "grapevine_run_info", "1; the labels describe the run.")
-      .Add({{"algorithm", labels.algorithm},
-            {"model", labels.model},
-            {"data", labels.data},
-            {"transport", labels.transport},
-            {"version", labels.version}})
-      .Set(1);
+  impl->labels = labels;
+  impl->describe_run();
   gauge_family(*impl->registry, "grapevine_workers", "Ranks that train.")
       .Add({})
       .Set(static_cast<double>(labels.workers));
@@ -286,6 +296,13 @@ void MetricsEndpoint::on_figures(const RankFigures& figures) { impl_->live->on_f
 void MetricsEndpoint::on_rank_lost(Rank rank) { impl_->live->on_rank_lost(rank); }
 
 void MetricsEndpoint::on_rank_returned(Rank rank) { impl_->live->on_rank_returned(rank); }
+
+void MetricsEndpoint::on_changed(const LiveSettings& changed) {
+  const auto algorithm = changed.find(kAlgorithmSetting);
+  if (algorithm == changed.end() || algorithm->second == impl_->labels.algorithm) return;
+  impl_->labels.algorithm = algorithm->second;
+  impl_->describe_run();
+}
 
 void MetricsEndpoint::on_validation(Epoch epoch, Step /*step*/, const Evaluation& evaluation) {
   impl_->validation_loss.Add({}).Set(evaluation.loss);

@@ -52,6 +52,7 @@ class MetricsEndpoint final : public RunFollower {
   void on_figures(const RankFigures& figures) override;
   void on_rank_lost(Rank rank) override;
   void on_rank_returned(Rank rank) override;
+  void on_changed(const LiveSettings& changed) override;
   void on_validation(Epoch epoch, Step step, const Evaluation& evaluation) override;
   void on_checkpoint() override;
   void on_warning() override;

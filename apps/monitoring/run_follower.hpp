@@ -2,6 +2,7 @@
 // endpoint.
 #pragma once
 #include "actors/protocol.hpp"
+#include "actors/run/control/live_settings.hpp"
 #include "gpu/compute.hpp"
 #include "messages/ids.hpp"
 
@@ -19,6 +20,8 @@ class RunFollower {
   virtual void on_figures(const RankFigures& /*figures*/) {}
   virtual void on_rank_lost(Rank /*rank*/) {}
   virtual void on_rank_returned(Rank /*rank*/) {}
+  // These settings have changed, for all ranks.
+  virtual void on_changed(const LiveSettings& /*changed*/) {}
   // Of the averaged model after `epoch`, from 0. `step`: rank 0's last of that epoch, or its newest
   // one where it is not that far.
   virtual void on_validation(Epoch epoch, Step step, const Evaluation& evaluation) = 0;

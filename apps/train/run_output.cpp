@@ -144,6 +144,11 @@ void RunOutput::on_rank_returned(Rank rank) {
   for (const auto& follower : followers_) follower->on_rank_returned(rank);
 }
 
+void RunOutput::on_changed(const LiveSettings& changed) {
+  if (changed_) changed_(changed);
+  for (const auto& follower : followers_) follower->on_changed(changed);
+}
+
 void RunOutput::on_validation(Epoch epoch, const Evaluation& evaluation) {
   // Where ranks do not wait for each other, rank 0 may not have ended the epoch.
   const auto end = epoch_ends_.find(epoch);

@@ -48,9 +48,7 @@ class RunOutput : public RunReport {
   void on_figures(const RankFigures& figures) override;
   void on_rank_lost(Rank rank) override;
   void on_rank_returned(Rank rank) override;
-  void on_changed(const LiveSettings& changed) override {
-    if (changed_) changed_(changed);
-  }
+  void on_changed(const LiveSettings& changed) override;
   void on_validation(Epoch epoch, const Evaluation& evaluation) override;
   void on_checkpoint(const std::string& path) override;
   void on_warning(const std::string& message) override;

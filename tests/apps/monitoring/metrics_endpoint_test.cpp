@@ -54,6 +54,21 @@ TEST(MetricsEndpoint, DoesNotWaitForASlowClient) {
   ::close(socket);
 }
 
+TEST(MetricsEndpoint, DescribesTheRunAsItIsNow) {
+  const auto endpoint = make_endpoint();
+  const auto info = [](const std::string& algorithm) {
+    return "grapevine_run_info{algorithm=\"" + algorithm +
+           "\",data=\"glyphs\",model=\"lenet\",transport=\"inproc\",version=\"1.2.3\"} 1";
+  };
+  expect_line(http_get(endpoint->port(), "/metrics"), info("sgp"));
+  endpoint->on_changed({{"lr", "0.1"}});
+  expect_line(http_get(endpoint->port(), "/metrics"), info("sgp"));
+  endpoint->on_changed({{"algorithm", "gem"}, {"wiring.servers", "2"}});
+  const std::string now = http_get(endpoint->port(), "/metrics");
+  expect_line(now, info("gem"));
+  EXPECT_EQ(now.find(info("sgp")), std::string::npos) << now;
+}
+
 TEST(MetricsEndpoint, TellsWhatWasReported) {
   const auto endpoint = make_endpoint();
   StepReport report;
