@@ -48,17 +48,16 @@ class Compute {
   virtual bool reads() const { return reads_.load(std::memory_order_relaxed); }
 
   // Called, on its thread, each time evaluate() has got on by a batch: a long evaluation is not a
-  // stuck one.
-  void on_evaluation_progress(std::function<void()> call) { progress_ = std::move(call); }
+  // stuck one. Where it returns false, the evaluation ends with an error.
+  void on_evaluation_progress(std::function<bool()> call) { progress_ = std::move(call); }
 
  protected:
   void set_reads(bool reads) { reads_.store(reads, std::memory_order_relaxed); }
-  void evaluation_goes_on() const {
-    if (progress_) progress_();
-  }
+  // Whether the next batch is to be evaluated.
+  bool evaluation_goes_on() const { return !progress_ || progress_(); }
 
  private:
-  std::function<void()> progress_;
+  std::function<bool()> progress_;
   std::atomic<bool> reads_{false};
 };
 

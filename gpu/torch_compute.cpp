@@ -444,7 +444,8 @@ Expected<Evaluation> TorchCompute::try_evaluate(const FrozenTensor& z,
     sum.loss += share * figure[0];
     sum.top1 += share * figure[1];
     sum.top5 += share * figure[2];
-    evaluation_goes_on();
+    if (!evaluation_goes_on())
+      return Error{Errc::stopped, "the evaluation was stopped before the last test sample"};
   }
   sum.samples = info.test_size;
   return sum;

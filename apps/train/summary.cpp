@@ -201,10 +201,13 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
   if (has_servers(job, result)) summary["server"] = server_block(job, result);
   summary["step_seconds"] = step_seconds(result.step_seconds);
   summary["interrupted"] = result.interrupted;
-  summary["versions"] = {
-      {"grapevine", GRAPEVINE_VERSION}, {"torch", TORCH_VERSION}, {"caf", caf_version()}};
+  summary["versions"] = version_facts();
   if (result.error) summary["error"] = result.error->message;
   return summary;
+}
+
+ordered_json version_facts() {
+  return {{"grapevine", GRAPEVINE_VERSION}, {"torch", TORCH_VERSION}, {"caf", caf_version()}};
 }
 
 std::string summary_date() {

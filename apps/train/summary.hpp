@@ -16,6 +16,9 @@ namespace grapevine {
 nlohmann::ordered_json make_summary(const TrainJob& job, const RunResult& result, double final_loss,
                                     double goodput, const std::optional<Evaluation>& test);
 
+// The versions of this program and of its libraries, as summary.json has them.
+nlohmann::ordered_json version_facts();
+
 // The present time as summary.json has it: "2026-11-24T17:20:00+0000".
 std::string summary_date();
 

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -34,6 +35,7 @@
 #include "apps/train/join/train_join.hpp"
 #include "apps/train/live/live_settings.hpp"
 #include "apps/train/model_file.hpp"
+#include "apps/train/resume/earlier_validations.hpp"
 #include "apps/train/resume/saved_job.hpp"
 #include "apps/train/run_end.hpp"
 #include "apps/train/run_output.hpp"
@@ -173,6 +175,8 @@ class TrainCommand : public Command {
     job.run.before_first_checkpoint = clear;
     bool requeue = false;
     const bool output_in_use = job.run.output_in_use;
+    const auto hub = job.run.control;
+    const bool in_place = continues_in_place(job);
     const auto tally = make_tally(job, **output, display);
     const auto live = follow_changes(job, **output, display);
     job.run.job_file_with = [this, begun = as_it_begins(job)](const LiveSettings& settings) {
@@ -185,16 +189,20 @@ class TrainCommand : public Command {
     RunResult result = train(job, *output, tally, signals, requeue, display, console);
     control->clear();
     live->put_into(job);
-    const bool stopped_early =
-        result.interrupted && tally->wants_stop() && !requeue && !signals.stop_requested();
-    if (stopped_early) result.interrupted = false;  // as far as the user is concerned, it is done
+    RunEnding ending;
+    ending.stop_requested = [&] {
+      return requeue || signals.stop_requested() || hub->stop_requested();
+    };
+    ending.early = result.interrupted && tally->wants_stop() && !ending.stop_requested();
+    if (ending.early) result.interrupted = false;  // as far as the user is concerned, it is done
+    if (in_place && !tally->begun()) ending.before = summary_before(job, result);
     // A run without a step keeps the files of an earlier run.
     if (!tally->begun() && result.error && has_summary(job.out)) return *result.error;
     if (!tally->begun() && result.interrupted && output_in_use)
       return Error{Errc::failed,
                    "stopped by a signal before the first step: " + job.out + " stays as it was"};
     // The model matters more than the curve to it.
-    auto reported = report(job, result, *tally, display, console);
+    auto reported = report(job, result, *tally, ending, display, console);
     if (const auto rows = (*output)->finished(); reported && !rows) return rows;
     if (!reported || !result.interrupted) return reported;
     const bool saved = has_checkpoint(job.out);
@@ -456,6 +464,8 @@ class TrainCommand : public Command {
         progress_before(job), output.kept_losses(),
         [&display](const RunProgress& progress) { display.show(progress); }, job.options.workers);
     tally->stop_after(job.options.early_stop);
+    if (job.run.resume)
+      tally->begin_after(earlier_validations(rows_before(job), output_before(job).epochs));
     tally->tell_validations([&display](std::string line) { display.say_error(std::move(line)); });
     return tally;
   }
@@ -545,27 +555,68 @@ class TrainCommand : public Command {
                                    ": continue by hand with --resume " + job.out};
   }
 
+  // How a run has ended, beside its result.
+  struct RunEnding {
+    bool early = false;  // --early-stop has ended it
+    // By a signal, or by another program. Also later.
+    std::function<bool()> stop_requested;
+    nlohmann::ordered_json before;  // the summary that stays, of a run that was at its end; or null
+  };
+
+  // The figures of the last model; without any where the run is asked to stop: those who ask, wait,
+  // and `evaluate` has them later.
+  static Expected<std::optional<Evaluation>> test_model(const TrainJob& job,
+                                                        const RunResult& result,
+                                                        const RunEnding& ending) {
+    if (result.interrupted || ending.stop_requested()) return std::optional<Evaluation>();
+    job.evaluator->on_evaluation_progress([&ending] { return !ending.stop_requested(); });
+    auto evaluated = job.evaluator->evaluate(result.z, result.buffers);
+    job.evaluator->on_evaluation_progress({});
+    if (evaluated) return std::optional<Evaluation>(*evaluated);
+    const bool none = ending.stop_requested() || job.data->info().test_size == 0;
+    if (none) return std::optional<Evaluation>();
+    return evaluated.error();
+  }
+
+  // Of a run that was at its end already, and whose figures of speed would be lost; null for
+  // others.
+  static nlohmann::ordered_json summary_before(const TrainJob& job, const RunResult& result) {
+    if (result.error || result.interrupted || result.steps.empty() || !has_finished(job.out))
+      return nullptr;
+    std::ifstream file(job.out + "/summary.json");
+    auto summary = nlohmann::ordered_json::parse(file, nullptr, /*allow_exceptions=*/false);
+    const Step steps = *std::max_element(result.steps.begin(), result.steps.end());
+    const auto has = [&summary](const char* name, const nlohmann::ordered_json& value) {
+      return summary.contains(name) && summary[name] == value;
+    };
+    const bool tested = job.data->info().test_size == 0 || !has("test_loss", nullptr);
+    // One of another version may lack figures.
+    const bool same = has("versions", version_facts()) && has("steps", steps);
+    return tested && same && has("interrupted", false) ? summary : nullptr;
+  }
+
   Expected<void> report(const TrainJob& job, const RunResult& result, const RunTally& tally,
-                        RunDisplay& display, Console& console) const {
+                        const RunEnding& ending, RunDisplay& display, Console& console) const {
     const RecentLosses& losses = tally.losses();
     std::optional<Evaluation> test;
     Error evaluation_error;
     // An abandoned thread may still evaluate.
-    const bool evaluates = !result.error && !console.thread_left_behind;
+    const bool evaluates = !result.error && !console.thread_left_behind && ending.before.is_null();
     Expected<void> saved;
     if (result.z.defined()) saved = save_model(job, result);
     if (result.z.defined() && evaluates) {
-      auto evaluated = job.evaluator->evaluate(result.z, result.buffers);
-      if (evaluated)
-        test = *evaluated;
-      else if (job.data->info().test_size > 0)
-        evaluation_error = evaluated.error();
+      auto tested = test_model(job, result, ending);
+      if (tested)
+        test = *tested;
+      else
+        evaluation_error = tested.error();
     }
     auto summary = make_summary(job, result, losses.mean(),
                                 tally.goodput().ratio(result.ledger, job.options.workers), test);
     add_origin(*app_, job, date_, summary);
-    if (tally.wants_stop()) summary["early_stopped"] = true;
+    if (ending.early) summary["early_stopped"] = true;
     if (!saved && !result.error) summary["error"] = saved.error().message;
+    if (saved && !ending.before.is_null()) summary = ending.before;
     const std::string text = json_text(summary, 2) + "\n";
     const auto written = write_file_atomically(job.out + "/summary.json", text);
     if (!saved) return saved;
@@ -609,9 +660,12 @@ class TrainCommand : public Command {
                    shown(summary.at("staleness").at("mean"), 2),
                    shown(summary.at("consensus_distance"), 4)});
     std::string text = table.to_string();
+    std::error_code ignored;
+    const std::string best = job.out + "/checkpoint/best";
     if (summary.contains("early_stopped"))
       text += "stopped early: " + std::to_string(job.options.early_stop) +
-              " validations without a better one; the best one: " + job.out + "/checkpoint/best\n";
+              " validations without a better one" +
+              (std::filesystem::exists(best, ignored) ? "; the best one: " + best : "") + "\n";
     text += "outputs in " + job.out + ": summary.json metrics.csv model.pt job.toml checkpoint/" +
             (job.options.trace == "on" ? " trace/" : "") +
             (job.options.tensorboard ? " tensorboard/" : "") + "\n";

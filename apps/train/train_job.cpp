@@ -43,6 +43,10 @@ Expected<void> read_data(TrainJob& job) {
   const auto loss = parse_loss(o.loss);
   if (!loss) return loss.error();
   const DataInfo& info = job.data->info();
+  if (o.early_stop > 0 && info.test_size == 0)
+    return bad_input("--early-stop " + std::to_string(o.early_stop) + ": data '" + info.name +
+                     "' has no test samples, so that no validation would end the run: leave it "
+                     "out, or give data with a test set");
   return check_objective({info.task, *loss, o.label_smoothing}, info.name);
 }
 

@@ -331,6 +331,21 @@ TEST(TorchCompute, EvaluatesTheTestSplit) {
   }
 }
 
+TEST(TorchCompute, AnEvaluationCanBeEnded) {
+  TorchComputeConfig config = tiny_config(tiny_layers);
+  config.eval_batch_size = 5;
+  const auto compute = make_tiny(config);
+  const FrozenTensor z = random_point(*compute);
+  int batches = 0;
+  compute->on_evaluation_progress([&batches] { return ++batches < 2; });
+  const auto ended = compute->evaluate(z, {});
+  ASSERT_FALSE(ended.ok());
+  EXPECT_EQ(ended.error().code, Errc::stopped);
+  EXPECT_EQ(batches, 2);
+  compute->on_evaluation_progress({});
+  EXPECT_TRUE(compute->evaluate(z, {}).ok());
+}
+
 // Rows of metrics.csv that nobody writes need no accuracy; the loss is always there.
 TEST(TorchCompute, CountsHitsWhereAskedTo) {
   TorchComputeConfig config = tiny_config(tiny_layers);

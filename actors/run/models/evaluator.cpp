@@ -29,7 +29,10 @@ EvaluationActor::behavior_type evaluation(EvaluationActor::pointer self,
                                           const SupervisorActor& supervisor) {
   return {[self, compute, supervisor](const AveragedModel& model) {
     // For this evaluation alone: the Compute lives longer than the actor.
-    compute->on_evaluation_progress([&] { self->send(supervisor, Progress{}); });
+    compute->on_evaluation_progress([&] {
+      self->send(supervisor, Progress{});
+      return true;
+    });
     EpochEvaluated done = evaluate(*compute, model);
     compute->on_evaluation_progress({});
     return done;

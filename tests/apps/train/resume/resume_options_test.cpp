@@ -255,6 +255,61 @@ TEST(EarlyStop, EndsARunThatGetsNoBetter) {
       {"--early-stop"});
 }
 
+// The last validation came too late to save a step: that is no early stop.
+TEST(EarlyStop, ARunThatTookAllItsStepsHasNotStoppedEarly) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  const ProcessResult result =
+      run_process(with(run_of("ar", out), {"--lr", "0", "--steps", "40", "--early-stop", "1"}));
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.out.find("stopped early"), std::string::npos) << result.describe();
+  EXPECT_FALSE(summary_of(out).contains("early_stopped"));
+}
+
+TEST(EarlyStop, NamesTheBestCheckpointWhereThereIsOne) {
+  const TemporaryDirectory folder;
+  const ProcessResult result = run_process(
+      with(run_of("ar", folder.path() / "run"),
+           {"--lr", "0", "--steps", "100000", "--early-stop", "1", "--checkpoint-keep", "latest"}));
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_NE(result.out.find("stopped early: 1 validations without a better one\n"),
+            std::string::npos)
+      << result.describe();
+}
+
+TEST(EarlyStop, NeedsATestSet) {
+  const TemporaryDirectory folder;
+  std::ofstream(folder.path() / "train.bin", std::ios::binary) << std::string(4000, '\1');
+  expect_ends({"train", "--data", "tokens:" + folder.path().string() + ",length=8", "--model",
+               "transformer", "--early-stop", "2", "--out", (folder.path() / "never").string()},
+              2, {"--early-stop 2", "no test samples"});
+}
+
+// An interrupted run goes on counting: here two validations were before it, and one is enough.
+TEST(EarlyStop, CountsOnInARunThatIsContinued) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  expect_ends(with(run_of("ar", out), {"--lr", "0", "--steps", "60"}), 0);
+  const ProcessResult result = run_process({"train", "--resume", out.string(), "--steps", "100000",
+                                            "--early-stop", "3", "--delay", "rank=0:50ms"});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(summary_of(out)["early_stopped"], true);
+  EXPECT_LT(summary_of(out)["steps"].get<double>(), 120) << "3 epochs, and the fourth one";
+  EXPECT_EQ(fs::read_symlink(out / "checkpoint/best"), "epoch-0001");
+}
+
+// In a job that is submitted again, after its end.
+TEST(Resume, ARunAtItsEndKeepsItsSummary) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  expect_ends(run_of("ar", out), 0);
+  const std::string summary = read_file(out / "summary.json");
+  const auto goodput = summary_of(out)["goodput"];
+  ASSERT_TRUE(goodput.is_number());
+  expect_ends({"train", "--resume", "auto", "--out", out.string()}, 0);
+  EXPECT_EQ(read_file(out / "summary.json"), summary);
+}
+
 TEST(Accumulate, IsOneStepOfALargerBatch) {
   const TemporaryDirectory folder;
   const fs::path one = folder.path() / "one", parts = folder.path() / "parts";
