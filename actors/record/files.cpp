@@ -310,6 +310,13 @@ Expected<FolderLock> lock_folder(const fs::path& folder) {
   return bad_input(folder.string() + ": another run writes there at this moment");
 }
 
+bool is_locked(const fs::path& folder) {
+  const FileDescriptor opened(open_file(folder, O_RDONLY | O_DIRECTORY));
+  if (opened.get() < 0) return false;
+  return retry([&] { return ::flock(opened.get(), LOCK_SH | LOCK_NB); }) != 0 &&
+         errno == EWOULDBLOCK;
+}
+
 void remove_stale_files(const fs::path& folder) {
   std::error_code ignored;
   std::vector<fs::path> stale;

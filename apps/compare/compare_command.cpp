@@ -62,6 +62,7 @@ std::string bytes_cell(const RunRecord& run) {
 
 // How the run stands: an ended one has a summary.
 std::string state_of(const RunRecord& run) {
+  if (run.running) return "running";
   if (run.summary.empty()) return "not ended";
   if (run.summary.contains("error")) return "failed";
   const auto interrupted = run.summary.find("interrupted");

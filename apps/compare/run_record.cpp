@@ -1,12 +1,14 @@
 #include "apps/compare/run_record.hpp"
 
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include <toml++/toml.h>
 
+#include "actors/record/files.hpp"
 #include "apps/console/read_up_to.hpp"
 #include "messages/text/control_characters.hpp"
 #include "messages/text/number_text.hpp"
@@ -51,6 +53,26 @@ void flatten(const toml::node& node, const std::string& name,
     flatten(entry, name + "." + std::to_string(++number), options);
 }
 
+// Whether the newest rows of `metrics` are of later steps than the summary counts.
+bool goes_beyond(const nlohmann::ordered_json& summary, const std::filesystem::path& metrics) {
+  constexpr std::uintmax_t kNewest = std::uintmax_t{1} << 16;  // bytes
+  const auto steps = summary.find("steps");
+  std::error_code none;
+  const std::uintmax_t size = std::filesystem::file_size(metrics, none);
+  if (none || steps == summary.end() || !steps->is_number_integer()) return false;
+  std::ifstream file(metrics, std::ios::binary);
+  std::string row;
+  if (size > kNewest && file.seekg(static_cast<std::streamoff>(size - kNewest)))
+    std::getline(file, row);  // the rest of one
+  // The last row of a process that was killed may be cut off.
+  while (std::getline(file, row) && !file.eof()) {
+    long long step = -1;
+    if (std::sscanf(row.c_str(), "%*d,%*f,%lld,", &step) == 1 && step >= steps->get<long long>())
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Expected<RunRecord> read_run_record(const std::string& folder) {
@@ -79,6 +101,9 @@ Expected<RunRecord> read_run_record(const std::string& folder) {
   if (option != record.options.end() && workers != record.summary.end() &&
       workers->is_number_integer())
     option->second = std::to_string(workers->get<std::int64_t>());
+  record.running = is_locked(folder);
+  if (record.running || goes_beyond(record.summary, fs::path(folder) / "metrics.csv"))
+    record.summary = nlohmann::ordered_json::object();
   return record;
 }
 

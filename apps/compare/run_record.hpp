@@ -14,7 +14,10 @@ struct RunRecord {
   // Of job.toml; "wiring.KEY" for keys of the wiring. The workers of a run that has ended are those
   // of all its processes.
   std::map<std::string, std::string> options;
-  nlohmann::ordered_json summary;  // an empty object where the run has not ended
+  // An empty object where the run has not ended: also where it is continued, or was killed while it
+  // was, and a summary of its part before is still there.
+  nlohmann::ordered_json summary;
+  bool running = false;  // on this machine
 };
 
 // Errors (bad_input): no such folder, no job.toml in it or one that is damaged. A damaged summary

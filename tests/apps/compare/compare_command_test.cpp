@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "actors/record/files.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/verb_runner.hpp"
 
@@ -92,6 +93,30 @@ TEST_F(CompareCommand, TellsTheStatesOfRuns) {
   const std::vector<std::string> states = {"done", "stopped", "failed", "not ended"};
   for (std::size_t i = 0; i < states.size(); ++i) EXPECT_EQ(object["runs"][i]["state"], states[i]);
   EXPECT_NE(kVerb.output(runs).find("all options are the same"), std::string::npos);
+}
+
+// The summary of the part before stays until the end: it says nothing of the run as it is now.
+TEST_F(CompareCommand, ARunThatIsContinuedHasNoFiguresYet) {
+  const std::string summary = R"({"interrupted":true,"steps":10,"wall_seconds":2})";
+  const std::string runs = run("stopped", "seed = 1\n", summary) + " " +
+                           run("killed", "seed = 1\n", summary) + " " +
+                           run("going", "seed = 1\n", summary);
+  const auto write_rows = [this](const std::string& name, int last) {
+    std::ofstream rows(folder_.path() / name / "metrics.csv");
+    rows << "rank,epoch,step,time_s\n";
+    for (int step = 0; step <= last; ++step) rows << "0,0.5," << step << ",1\n";
+    rows << "0,0.5,99";  // cut off
+  };
+  write_rows("stopped", 9);
+  write_rows("killed", 10000);
+  const auto lock = lock_folder(folder_.path() / "going");
+  ASSERT_TRUE(lock.ok());
+  const auto object = nlohmann::json::parse(kVerb.output(runs + " --json"));
+  const std::vector<std::string> states = {"stopped", "not ended", "running"};
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    EXPECT_EQ(object["runs"][i]["state"], states[i]);
+    EXPECT_EQ(object["runs"][i]["summary"].empty(), i > 0) << i;
+  }
 }
 
 TEST_F(CompareCommand, NamesWhatIsNoRun) {
