@@ -213,7 +213,8 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
           *std::min_element(epochs.begin(), epochs.begin() + config_.workers());
       supervision.resumed_most = config_.resumed_most();
       supervision.elapsed_before = config_.resume->elapsed();
-      supervision.resumed_from = config_.resume->path;
+      supervision.resumed_from =
+          continues_in_place() ? run_folder_of(config_.resume->path) : config_.resume->path;
       resume_view(supervision);
     }
     return supervision;

@@ -79,13 +79,13 @@ struct SupervisorConfig {
   // are; and before the first step of any rank. None: as long as later.
   Duration patience{std::chrono::seconds(300)};
   std::optional<Duration> first_patience;
-  std::optional<Duration> stall_abort;         // ends a run with a wait of this length: WaitLimits
-  double total_epochs = 0;                     // by the clock of the algorithm
-  double resumed_least = 0;                    // epochs of the slowest and the fastest rank in
-  double resumed_most = 0;                     // the checkpoint that this run resumed from
-  Duration elapsed_before{0};                  // training time behind that checkpoint
-  std::string resumed_from;                    // its path, or empty
-  std::string out;                             // the output folder, for messages
+  std::optional<Duration> stall_abort;  // ends a run with a wait of this length: WaitLimits
+  double total_epochs = 0;              // by the clock of the algorithm
+  double resumed_least = 0;             // epochs of the slowest and the fastest rank in
+  double resumed_most = 0;              // the checkpoint that this run resumed from
+  Duration elapsed_before{0};           // training time behind that checkpoint
+  std::string resumed_from;  // what --resume takes to continue from there again, or empty
+  std::string out;           // the output folder, for messages
   Duration silence{std::chrono::seconds(60)};  // of a process to which a link is lost: it is lost
   ChangeParts change;                          // null: settings do not change
   std::vector<ScheduledChange> schedule;       // ascending; what lies behind the start is done

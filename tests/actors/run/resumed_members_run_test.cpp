@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "actors/record/resume_hint.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/random.hpp"
 #include "tests/actors/run/virtual_scenario.hpp"
@@ -231,6 +233,28 @@ TEST(ResumedMembersRun, EveryCheckpointUnderPressureIsContinued) {
       }
     }
   EXPECT_GT(continued, 25);
+}
+
+// Lost before its first checkpoint: --resume with the folder of the run continues it there, and
+// the checkpoint of another folder is named as it is.
+TEST(ResumedMembersRun, ARunThatIsContinuedInItsFolderNamesThat) {
+  const std::string run = fresh_folder("members-hint");
+  ASSERT_FALSE(run_virtual(make_config(make_scenario("ar", 1, run + "/checkpoint")),
+                           std::make_shared<Quiet>())
+                   .error);
+  const std::string path = read_checkpoint(run + "/checkpoint/epoch-0001")->path;
+  for (const bool in_place : {true, false}) {
+    const std::string folder = in_place ? run : fresh_folder("members-hint-elsewhere");
+    RunConfig again = make_config(make_scenario("ar", 1, folder + "/checkpoint"));
+    std::filesystem::create_directories(again.checkpoint_folder);
+    again.resume = *read_checkpoint(path);
+    again.min_workers = kRanks;
+    again.deaths = {{2, milliseconds(1)}};
+    const RunResult lost = run_virtual(again, std::make_shared<Quiet>());
+    ASSERT_TRUE(lost.error);
+    EXPECT_EQ(resume_hint_in(lost.error->message),
+              "; resume with --resume " + (in_place ? run_folder_of(path) : path));
+  }
 }
 
 }  // namespace resumed_members_run_test
