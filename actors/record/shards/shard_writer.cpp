@@ -37,7 +37,8 @@ void ShardWriterState::on_look_again(LookAgain again) {
     place(again.rank, found->second);
 }
 
-// A folder that was shared before and is gone belonged to a cut that was given up.
+// A folder that was shared before, and is not seen, may be a new one that a network file system
+// does not show yet. Where it belonged to a cut that was given up, process 0 ignores the parts.
 void ShardWriterState::place(Rank rank, Order& order) {
   if (shared_ == false) return begin_stream(rank, order);
   const StoreState& store = order.store;
@@ -50,11 +51,7 @@ void ShardWriterState::place(Rank rank, Order& order) {
   if (++order.looks < kLooks)
     return self_->delayed_send(ShardWriterActor{self_}, kLookInterval,
                                LookAgain{store.snapshot.id, rank});
-  if (shared_) {
-    orders_.erase(rank);
-    return;
-  }
-  shared_ = false;
+  if (!shared_) shared_ = false;
   begin_stream(rank, order);
 }
 
