@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/record/files.hpp"
 #include "actors/run/whole_epochs.hpp"
 #include "apps/train/job_file.hpp"
@@ -32,6 +33,20 @@ Expected<void> check_no_folder_in_the_way(const std::string& out) {
 void remove_stale(const std::string& out) {
   for (const char* folder : {"", "/trace", "/checkpoint"}) remove_stale_files(out + folder);
   remove_stale_checkpoints(out + "/checkpoint");
+}
+
+// The checkpoint was read before the folder belonged to this run: the run that had it may have
+// written a newer one meanwhile, as its last act.
+Expected<void> check_still_latest(TrainJob& job) {
+  if (!continues_in_place(job)) return {};
+  std::string& read = job.run.resume->path;
+  read = own_name_of(read);
+  const std::string& resume = job.options.resume;
+  std::error_code unknown;
+  const auto now = std::filesystem::canonical(checkpoint_at(resume), unknown);
+  if (unknown || now == read) return {};
+  return bad_input("--resume " + resume + ": the run there has written " + now.string() +
+                   " since this one has read " + read + ": give the command again");
 }
 
 // Exclusive to this run, as long as it lasts.
@@ -92,7 +107,8 @@ bool has_finished(const std::string& out) {
 
 bool has_checkpoint(const std::string& out) {
   std::error_code ignored;
-  return std::filesystem::exists(std::filesystem::path(out) / "checkpoint" / "latest", ignored);
+  return std::filesystem::exists(std::filesystem::path(out) / "checkpoint" / "latest", ignored) ||
+         !checkpoint_at(out + "/checkpoint").empty();
 }
 
 Expected<void> check_no_run_in(const std::string& out, bool overwrite) {
@@ -112,6 +128,7 @@ Expected<void> make_folders(TrainJob& job) {
     if (auto free = check_no_run_in(job.out, o.overwrite); !free) return free;
   if (auto taken = job.out.empty() ? take_new_folder(job) : take_folder(job); !taken) return taken;
   remove_stale(job.out);
+  if (auto same = check_still_latest(job); !same) return same;
   job.run.output_in_use =
       !continues_in_place(job) && (has_summary(job.out) || has_checkpoint(job.out));
   job.run.checkpoint_folder = job.out + "/checkpoint";

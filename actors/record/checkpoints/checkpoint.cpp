@@ -187,15 +187,45 @@ Expected<void> take_name(const fs::path& from, const fs::path& to) {
     fs::rename(to, aside, error);
   }
   if (!error) fs::rename(from, to, error);
-  if (error) return Error{Errc::io, to.string() + ": cannot be renamed: " + error.message()};
+  if (error) {
+    std::error_code ignored;  // the older one gets its name back, where it has lost it
+    if (!fs::exists(to, ignored)) fs::rename(aside, to, ignored);
+    return Error{Errc::io, to.string() + ": cannot be renamed: " + error.message()};
+  }
   fs::remove_all(aside, error);
   return {};
+}
+
+bool is_checkpoint_of(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "job.json", ignored);
+}
+
+// `latest` points to nothing where a process was killed while checkpoints changed their names: the
+// newest of those that are whole.
+std::optional<fs::path> newest_without_link(const fs::path& latest) {
+  std::error_code ignored;
+  if (!fs::is_symlink(latest, ignored) || fs::exists(latest, ignored)) return std::nullopt;
+  std::optional<fs::path> newest;
+  fs::file_time_type written;
+  for (const fs::directory_entry& entry : fs::directory_iterator(latest.parent_path(), ignored)) {
+    const fs::path& path = entry.path();
+    const bool unfinished = path.filename().string().rfind(kUnfinished, 0) == 0;
+    if (unfinished || entry.is_symlink(ignored) || !is_checkpoint_of(path)) continue;
+    const auto time = fs::last_write_time(path / "job.json", ignored);
+    if (newest && time <= written) continue;
+    newest = path;
+    written = time;
+  }
+  return newest;
 }
 
 // <path>, <path>/latest or <path>/checkpoint/latest: the first that holds a checkpoint.
 std::optional<fs::path> locate(const fs::path& path) {
   for (const fs::path& candidate : {path, path / "latest", path / "checkpoint" / "latest"})
-    if (std::error_code ignored; fs::exists(candidate / "job.json", ignored)) return candidate;
+    if (is_checkpoint_of(candidate)) return candidate;
+  for (const fs::path& link : {path / "latest", path / "checkpoint" / "latest"})
+    if (auto found = newest_without_link(link)) return found;
   return std::nullopt;
 }
 
@@ -296,6 +326,13 @@ void remove_stale_checkpoints(const std::string& folder) {
       fs::rename(path, fs::path(folder) / name, ignored);
   }
   for (const fs::path& path : stale) fs::remove_all(path, ignored);
+}
+
+std::string own_name_of(const std::string& checkpoint) {
+  const fs::path path(checkpoint);
+  const std::string name = path.filename().string();
+  if (name.rfind(kReplaced, 0) != 0) return checkpoint;
+  return (path.parent_path() / name.substr(sizeof kReplaced - 1)).string();
 }
 
 Step reported_steps(const StateDict& rank) {

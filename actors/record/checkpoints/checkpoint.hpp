@@ -69,7 +69,8 @@ struct Checkpoint {
   std::vector<Value> by_rank(Read read) const;
 };
 
-// `path`: a checkpoint, a folder of checkpoints (its latest one) or a run's --out folder.
+// `path`: a checkpoint, a folder of checkpoints (its latest one; where that link points to nothing,
+// the newest one) or a run's --out folder.
 // Errors (bad_input) name the file: one that is missing, damaged anywhere, or of another
 // checkpoint.
 Expected<Checkpoint> read_checkpoint(const std::string& path);
@@ -79,6 +80,8 @@ std::string checkpoint_at(const std::string& path);
 // checkpoint its name back that was about to make room for another one. REQUIRES: no run writes
 // there.
 void remove_stale_checkpoints(const std::string& folder);
+// The path of a checkpoint that was found before that, behind it.
+std::string own_name_of(const std::string& checkpoint);
 
 // The first difference of `present`, as an error that names both values.
 Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& present,

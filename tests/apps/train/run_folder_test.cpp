@@ -5,13 +5,17 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <sstream>
 #include <thread>
 
 #include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/record/files.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/wiring.hpp"
 #include "apps/train/run_output.hpp"
+#include "apps/train/train_folder.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train/train_run.hpp"
 #include "tests/file_size_limit.hpp"
@@ -165,6 +169,33 @@ TEST(RunFolder, ARunOfNodesWithTheirOwnPaceIsEndedEarlier) {
   const ProcessResult sooner =
       run_process(with(run, {"--steps", "3", "--resume", amid.begin()->string()}));
   EXPECT_EQ(sooner.exit_code, 0) << sooner.describe();
+}
+
+// The run before wrote its last checkpoint after this one had read what was the newest, and ended.
+TEST(RunFolder, ANewerCheckpointThanTheOneThatWasReadIsNotLost) {
+  const TemporaryDirectory folder;
+  const fs::path checkpoints = folder.path() / "checkpoint";
+  for (const char* name : {"epoch-0001", "step-00000007"}) {
+    fs::create_directories(checkpoints / name);
+    std::ofstream(checkpoints / name / "job.json") << "{}";
+  }
+  fs::create_directory_symlink("step-00000007", checkpoints / "latest");
+  const auto make = [&](const std::string& resume, const std::string& read) {
+    TrainJob job;
+    job.options.out = folder.path().string();
+    job.options.resume = resume;
+    job.run.parts = *make_parts(*resolve(find_preset("ar")->wiring), {40, 10},
+                                *LrSchedule::make({}), OptimizerConfig{}, 1);
+    job.run.resume.emplace();
+    job.run.resume->path = fs::canonical(checkpoints / read).string();
+    job.run.resume->ranks.resize(1);
+    return make_folders(job);
+  };
+  const auto late = make(folder.path().string(), "epoch-0001");
+  ASSERT_FALSE(late.ok());
+  EXPECT_NE(late.error().message.find("step-00000007"), std::string::npos) << late.error().message;
+  EXPECT_TRUE(make(folder.path().string(), "step-00000007").ok());
+  EXPECT_TRUE(make((checkpoints / "epoch-0001").string(), "epoch-0001").ok()) << "it is asked for";
 }
 
 // Nor is one made so short that some ranks are past its end.

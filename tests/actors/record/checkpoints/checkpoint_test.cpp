@@ -142,13 +142,36 @@ TEST_F(CheckpointFiles, HalfWrittenOnesOfKilledRunsAreRemoved) {
 // Killed between moving the old one away and giving the new one its name, or just after.
 TEST_F(CheckpointFiles, TheOneThatMadeRoomComesBackWhereNothingTookItsPlace) {
   fs::rename(folder_.path() / "step-6", folder_.path() / ".replaced-step-6");
-  ASSERT_FALSE(read_checkpoint(folder_.path()).ok());
+  // It is found before that: a run looks for its checkpoint before the folder is its own.
+  const auto found = read_checkpoint(folder_.path());
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_FALSE(checkpoint_at(folder_.path()).empty());
   remove_stale_checkpoints(folder_.path());
-  EXPECT_TRUE(read_checkpoint(folder_.path()).ok());
+  const auto read = read_checkpoint(folder_.path());
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(own_name_of(found->path), read->path);
+  EXPECT_EQ(own_name_of(read->path), read->path);
   fs::create_directories(folder_.path() / ".replaced-step-6");
   remove_stale_checkpoints(folder_.path());
   EXPECT_FALSE(fs::exists(folder_.path() / ".replaced-step-6"));
   EXPECT_TRUE(read_checkpoint(folder_.path()).ok());
+}
+
+// The newest of those that are whole.
+TEST_F(CheckpointFiles, ALinkToNothingIsNoEnd) {
+  const fs::path newest = folder_.path() / "epoch-0002", half = folder_.path() / ".writing-final";
+  fs::copy(folder_.path() / "step-6", newest, fs::copy_options::recursive);
+  fs::copy(newest, half, fs::copy_options::recursive);
+  const auto now = fs::file_time_type::clock::now();
+  for (const char* older : {"step-5", "step-6"})
+    fs::last_write_time(folder_.path() / older / "job.json", now - std::chrono::hours(1));
+  fs::last_write_time(half / "job.json", now + std::chrono::hours(1));
+  fs::remove(folder_.path() / "latest");
+  EXPECT_FALSE(read_checkpoint(folder_.path()).ok()) << "no link at all";
+  fs::create_directory_symlink("final", folder_.path() / "latest");
+  const auto read = read_checkpoint(folder_.path());
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->path, fs::canonical(newest));
 }
 
 }  // namespace checkpoint_test
