@@ -322,8 +322,9 @@ void remove_stale_files(const fs::path& folder) {
   std::vector<fs::path> stale;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
     const auto maker = maker_of(entry.path().filename().string());
-    // Whether a process of that number runs; that of another user counts, too.
-    const bool runs = maker && (::kill(*maker, 0) == 0 || errno == EPERM);
+    // Whether a process of that number runs; that of another user counts, too. Not this one: in a
+    // container each process of a row has the same number.
+    const bool runs = maker && *maker != ::getpid() && (::kill(*maker, 0) == 0 || errno == EPERM);
     if (maker && !runs && entry.is_regular_file(ignored)) stale.push_back(entry.path());
   }
   for (const fs::path& path : stale) fs::remove(path, ignored);

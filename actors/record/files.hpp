@@ -59,7 +59,8 @@ Expected<void> write_file_atomically(const std::filesystem::path& path, std::str
 Expected<void> ensure_writable_directory(const std::filesystem::path& path);
 
 // Removes from the folder itself the files that an AtomicFile of an ended process of this machine
-// has left there: those names only. A file that cannot be removed stays.
+// has left there: those names only. A file that cannot be removed stays. REQUIRES: this process has
+// no AtomicFile there.
 void remove_stale_files(const std::filesystem::path& folder);
 
 // A folder's lock ends with its last copy, or with this process.
