@@ -24,7 +24,9 @@ struct ChildCommand {
 };
 
 // The program of a job's processes: the executable that runs here, or another one that the variable
-// GRAPEVINE_LAUNCH_PROGRAM names (for tests). Errors (io): the system does not name the executable.
+// GRAPEVINE_LAUNCH_PROGRAM names (for tests). To be called at the start: once the file is replaced,
+// by an upgrade for example, the system names it no more. Errors (io): the system does not name the
+// executable.
 Expected<std::string> job_program();
 
 // Each child takes three descriptors: from now on this process may have as many as the system lets

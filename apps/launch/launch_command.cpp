@@ -104,6 +104,9 @@ class LaunchCommand final : public Command {
     if (json_ && !says_json()) verb_.emplace_back("--json");
     if (auto checked = check(); !checked) return checked;
     if (auto planned = plan(); !planned) return planned;
+    auto program = job_program();
+    if (!program) return program.error();
+    program_ = *std::move(program);
     raise_descriptor_limit();
     std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may go: the job stays
     SignalPipe signals;
@@ -286,9 +289,7 @@ class LaunchCommand final : public Command {
     if (!interface_.empty()) variables.push_back("GRAPEVINE_NETWORK_INTERFACE=" + interface_);
     if (!tls_.empty()) variables.push_back(environment_name("tls") + "=" + tls_);
     if (restarted) resume(arguments, variables, console);
-    const auto program = job_program();
-    if (!program) return program.error();
-    arguments.insert(arguments.begin(), *program);
+    arguments.insert(arguments.begin(), program_);
     const std::string token = given_token_.empty() ? random_hex(kJobTokenBytes) : given_token_;
     std::vector<LaunchedCommand> commands;
     for (const LaunchPlace& placement : placements_)
@@ -380,6 +381,7 @@ class LaunchCommand final : public Command {
   std::string config_;
 
   std::vector<std::string> verb_;
+  std::string program_;   // of the processes, also where its file is replaced meanwhile
   std::string folder_;    // of the checkpoints
   std::string resumed_;   // the checkpoint that the job resumes from
   CheckpointMark found_;  // there, before the job began

@@ -134,6 +134,9 @@ class Node {
   Node& operator=(const Node&) = delete;
 
   Expected<void> run() {
+    auto program = job_program();
+    if (!program) return program.error();
+    program_ = *std::move(program);
     if (auto opened = open(); !opened) return opened;
     if (auto enlisted = enlist(); !enlisted) {
       if (stop_) return {};  // asked to stop while it waited for the first node
@@ -261,6 +264,7 @@ class Node {
 
   NodeRanksConfig ranks_config() {
     NodeRanksConfig config;
+    config.program = program_;
     config.secret = secret_;
     std::error_code ignored;
     if (tls_) config.tls = std::filesystem::absolute(options_.tls, ignored).string();
@@ -346,6 +350,7 @@ class Node {
   const std::optional<NodeAddress> first_;  // nothing: this is the first node
   const std::string secret_;
   const std::shared_ptr<const tcp::TlsContext> tls_;  // null: without TLS
+  std::string program_;                               // of the processes of jobs
   std::string address_;  // where others reach this node, as far as it knows
   NodeLog log_;
   SignalPipe signals_;

@@ -68,9 +68,7 @@ void NodeRanks::start(const StartRanks& start) {
   job_ = start.job;
   const auto head = head_host(start);
   if (!head) return refuse(start, head.error());
-  const auto program = job_program();
-  if (!program) return refuse(start, program.error());
-  std::vector<std::string> arguments = {*program, "train"};
+  std::vector<std::string> arguments = {config_.program, "train"};
   arguments.insert(arguments.end(), start.arguments.begin(), start.arguments.end());
   for (std::int32_t i = 0; i < start.count; ++i) {
     LaunchPlace place;

@@ -15,8 +15,9 @@
 namespace grapevine {
 
 struct NodeRanksConfig {
-  std::string secret;  // of the pool, from which that of each job is made
-  std::string tls;     // --tls of the processes; empty: without TLS
+  std::string program;  // see job_program()
+  std::string secret;   // of the pool, from which that of each job is made
+  std::string tls;      // --tls of the processes; empty: without TLS
   // Where this node's processes find process 0; empty in the first node, which is found at
   // `own_host`, or, where it listens on all interfaces, at the address that leads to other nodes.
   std::string first_host;

@@ -771,6 +771,29 @@ TEST(LaunchCommand, RestartsNoMoreThanAsked) {
   EXPECT_EQ(tries(), 8);
 }
 
+// An upgrade, or a build, beside a job that runs for days.
+TEST(LaunchCommand, ARestartTakesTheFileThatHasReplacedTheProgram) {
+  const Script script("");
+  const std::string program = script.path("grapevine");
+  fs::copy_file(GRAPEVINE_EXECUTABLE, program);
+  ProcessOptions options;
+  options.program = program;
+  Process launch({"launch", "-n", "1", "--on-failure", "restart", "--restarts", "1", "--", "node",
+                  "--listen", "127.0.0.1:0"},
+                 options);
+  ASSERT_TRUE(launch.wait_for_output("[0] listening on")) << launch.so_far().describe();
+  fs::rename(script.write("newer", "echo newer \"$@\""), program);
+  const std::string pid = std::to_string(launch.pid());
+  pid_t child = 0;
+  std::ifstream("/proc/" + pid + "/task/" + pid + "/children") >> child;
+  ASSERT_GT(child, 0);
+  ::kill(child, SIGKILL);
+  const ProcessResult result = launch.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(ProcessResult::last_line(result.out), "[0] newer node --listen 127.0.0.1:0")
+      << result.describe();
+}
+
 TEST(LaunchCommand, ARequestToStopIsNoReasonToRestart) {
   const Script script("echo x >> \"$FOLDER/tries$RANK\"; trap 'exit 1' TERM; echo ready$RANK; " +
                       std::string(kWaitForEver));

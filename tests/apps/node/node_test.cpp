@@ -30,7 +30,8 @@ using nlohmann::json;
 
 constexpr auto kPatience = std::chrono::seconds(180);
 
-ProcessOptions options(const std::vector<std::string>& environment = {}) {
+ProcessOptions options(const std::vector<std::string>& environment = {},
+                       const std::string& program = GRAPEVINE_EXECUTABLE) {
   ProcessOptions options;
   options.environment = environment;
   options.timeout = kPatience;
@@ -41,8 +42,10 @@ ProcessOptions options(const std::vector<std::string>& environment = {}) {
 class RunningNode {
  public:
   explicit RunningNode(const std::vector<std::string>& arguments,
-                       const std::vector<std::string>& environment = {})
-      : process_(with({"node", "--listen", "127.0.0.1:0"}, arguments), options(environment)) {
+                       const std::vector<std::string>& environment = {},
+                       const std::string& program = GRAPEVINE_EXECUTABLE)
+      : process_(with({"node", "--listen", "127.0.0.1:0"}, arguments),
+                 options(environment, program)) {
     const std::string marker = "listening on ";
     if (!process_.wait_for_output(marker)) return;
     const std::string& out = process_.so_far().out;
@@ -92,6 +95,12 @@ class Nodes : public testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_TRUE(fs::exists(out / "checkpoint" / "latest")) << process->so_far().describe();
     return process;
+  }
+  std::string script(const std::string& name, const std::string& body) const {
+    const fs::path path = folder_.path() / name;
+    std::ofstream(path) << "#!/bin/sh\n" << body << "\n";
+    fs::permissions(path, fs::perms::owner_all);
+    return path.string();
   }
   static void expect_error(const ProcessResult& result, int code, const std::string& text) {
     EXPECT_EQ(result.exit_code, code) << result.describe();
@@ -247,6 +256,19 @@ TEST_F(Nodes, ASubmitterThatIsKilledStopsItsJob) {
 }
 
 // As the summary of many ranks, which --json prints.
+// An upgrade beside a node that runs for months.
+TEST_F(Nodes, StartTheFileThatHasReplacedTheirProgram) {
+  const fs::path program = folder_.path() / "grapevine";
+  fs::copy_file(GRAPEVINE_EXECUTABLE, program);
+  first_ = std::make_unique<RunningNode>(std::vector<std::string>{"--slots", "1"},
+                                         std::vector<std::string>{}, program.string());
+  expect_state(1, 1, "idle");
+  fs::rename(script("newer", "echo newer $1"), program);
+  const ProcessResult result = run_process(job("sgp", folder_.path() / "run"), options());
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.out, "newer train\n") << result.describe();
+}
+
 TEST_F(Nodes, ALongLineOfTheirJobArrivesAsOne) {
   const fs::path program = folder_.path() / "program";
   std::ofstream(program) << "#!/bin/sh\nhead -c 900000 /dev/zero | tr '\\0' x; echo end\n";
