@@ -284,8 +284,16 @@ Expected<std::int32_t> slurm_local_tasks(const Reader& reader, std::int32_t task
   return static_cast<std::int32_t>(std::min<std::int64_t>(*local, tasks));
 }
 
-Expected<std::string> slurm_head(const Reader& reader) {
+// Of the other counts some are those of the whole job, or bounds: the tasks may be on more
+// machines.
+bool is_slurm_step_of_one_machine(const Reader& reader, const LaunchedProcess& process) {
+  return reader.has("SLURM_STEP_TASKS_PER_NODE") && reader.has("SLURM_NODEID") &&
+         process.local_processes == process.processes;
+}
+
+Expected<std::string> slurm_head(const Reader& reader, const LaunchedProcess& process) {
   if (reader.has("MASTER_ADDR")) return reader.host();
+  if (is_slurm_step_of_one_machine(reader, process)) return std::string(kLoopback);
   for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
     if (!reader.has(name)) continue;
     auto host = first_host(reader.text(name));
@@ -333,7 +341,7 @@ Result read_slurm(const Reader& reader) {
       reader.number(kNames.local_process, {kNames.process}, 0, result->local_processes - 1);
   if (!local) return local.error();
   result->local_process = static_cast<std::int32_t>(*local);
-  auto host = slurm_head(reader);
+  auto host = slurm_head(reader, *result);
   if (!host) return host.error();
   result->head_host = std::move(*host);
   const auto port = slurm_port(reader);
