@@ -22,6 +22,9 @@ constexpr std::chrono::milliseconds kPollBehind{20};  // while lines wait to be 
 Timestamp now_on_clock() { return std::chrono::steady_clock::now().time_since_epoch(); }
 constexpr std::size_t kFull = std::size_t{1} << 20;  // of lines that wait, in bytes
 constexpr std::size_t kFullAtTheEnd = std::size_t{1} << 26;
+// From SIGKILL for a process on another host until the connection is cut: ssh ends with the
+// process.
+constexpr std::chrono::seconds kEndOfSsh{2};
 constexpr std::size_t kNamed = 3;  // of the processes that are awaited
 
 std::string name_of(const LaunchPlace& placement) {
@@ -92,8 +95,9 @@ std::optional<int> LaunchJob::exit_code() const {
 
 bool LaunchJob::lost_connection() const {
   return std::any_of(members_.begin(), members_.end(), [](const Member& member) {
+    const bool cut_here = member.grace.killed() && member.end->signal == SIGKILL;
     return !member.placement.here && is_cut_off(member.placement, *member.end) &&
-           (!member.asked || member.placement.rank == 0);
+           (!member.asked || member.placement.rank == 0 || cut_here);
   });
 }
 
@@ -115,8 +119,9 @@ std::vector<ChildGroup::Ended> LaunchJob::poll_once() {
 std::chrono::milliseconds LaunchJob::poll_timeout() const {
   auto timeout = kJobPoll;
   for (const Member& member : members_) {
-    if (member.end || !member.grace.kill_at()) continue;
-    const auto left = *member.grace.kill_at() - now_on_clock();
+    const auto next = member.cut_at ? member.cut_at : member.grace.kill_at();
+    if (member.end || !next) continue;
+    const auto left = *next - now_on_clock();
     timeout = std::min(timeout, std::chrono::duration_cast<std::chrono::milliseconds>(left));
   }
   return std::max(timeout, std::chrono::milliseconds(0));
@@ -241,6 +246,7 @@ bool LaunchJob::start_again(Member& member, const std::string& why) {
   member.restarted = true;
   member.held = HeldError();
   member.grace = GracePeriod();
+  member.cut_at.reset();
   say(fmt::format("{}: starting it again ({} of {}); the others continue", why, restarted_,
                   options_.restarts));
   return true;
@@ -289,14 +295,20 @@ void LaunchJob::enforce_grace() {
     const GracePeriod::Due due = member.grace.due(now);
     if (due == GracePeriod::Due::give_up) give_up(member);
     if (due == GracePeriod::Due::kill) kill(member);
+    if (!member.cut_at || now < *member.cut_at) continue;
+    member.cut_at.reset();
+    member.process->kill_group();
   }
 }
 
 void LaunchJob::kill(Member& member) {
   say(name_of(member.placement) + " has not ended: killing it");
-  member.process->signal(SIGKILL);  // through ssh too
-  member.process->kill_group();
-  member.grace.kill(now_on_clock());
+  member.process->signal(SIGKILL);
+  const auto now = now_on_clock();
+  member.grace.kill(now);
+  if (member.placement.here) return member.process->kill_group();
+  // As a word for ssh, which it could not read if it were killed here and now.
+  member.cut_at = now + kEndOfSsh;
 }
 
 // The last line, the reason of the end, follows the end of its last process.

@@ -74,8 +74,9 @@ class LaunchJob {
   std::optional<int> exit_code() const;
 
   // A process on another host may run on for kEndOverSsh: only the connection to it has ended.
-  // Where it was asked to end before, this holds for process 0 alone: the signal may have ended it.
-  // After wait().
+  // Where it was asked to end before, this holds for process 0, as the signal may have ended
+  // another one, and where ssh was killed, as it had not reported the end of the process after
+  // SIGKILL. After wait().
   bool lost_connection() const;
 
   // By a signal: the job is not to be started again.
@@ -91,6 +92,7 @@ class LaunchJob {
     bool restarted = false;         // to join a run that the others continue
     HeldError held;
     GracePeriod grace;
+    std::optional<Timestamp> cut_at;  // ssh was asked to kill it, and is killed itself then
   };
 
   static constexpr std::size_t kNoBound = std::numeric_limits<std::size_t>::max();

@@ -941,6 +941,46 @@ TEST_F(LostConnection, ARequestToStopEndsTheWait) {
   EXPECT_EQ(fs::file_size(script_.path("starts")), 2U);
 }
 
+// Rank 0 exits with 1 in its first life; rank 1, over ssh, does not end when it is asked to.
+class KilledOverSsh : public testing::Test {
+ protected:
+  std::vector<std::string> launch(const std::string& ssh) const {
+    return {"launch",  "--hostfile", script_.write_hosts("localhost slots=1\nfar slots=1\n"),
+            "--ssh",   ssh,          "--on-failure",
+            "restart", "--restarts", "1",
+            "--grace", "0.2",        "--",
+            "verb"};
+  }
+
+  const Script script_{
+      "cd \"$FOLDER\"\n"
+      "if [ $RANK = 0 ]; then\n"
+      "  [ -e again ] && exit 0\n"
+      "  until [ -s first ]; do sleep 0.05; done; touch again; exit 1\n"
+      "fi\n"
+      "if [ -s first ]; then kill -0 $(cat first) && echo beside || echo alone; exit 0; fi\n"
+      "trap '' TERM; echo $$ > part; mv part first; " +
+      std::string(kWaitForEver)};
+};
+
+// Two of them on one GPU find no memory.
+TEST_F(KilledOverSsh, HasEndedBeforeTheJobStartsAgain) {
+  const std::string ssh = script_.write("ssh", "exec setsid --wait sh -c \"$2\"");
+  const ProcessResult result = run_process(launch(ssh), script_.options());
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.out, "[1] alone\n") << result.describe();
+  EXPECT_NE(result.err.find("rank 1 on far has not ended: killing it"), std::string::npos);
+}
+
+// Then the process there ends as after a loss of the connection, if at all.
+TEST_F(KilledOverSsh, ARestartWaitsForItWhereSshDoesNotEnd) {
+  const std::string ssh = script_.write("ssh", "echo x > \"$FOLDER/first\"; exec sleep 1000");
+  Process process(launch(ssh), script_.options());
+  ASSERT_TRUE(process.wait_for_output("waiting 12 s")) << process.so_far().describe();
+  process.signal(SIGTERM);
+  expect_error(process.wait(), 1, "rank 0 on localhost exited with code 1");
+}
+
 TEST(LaunchCommand, BadUsageIsOneClearLine) {
   const Script script("echo never");
   const std::string hosts = script.write_hosts("node1 slots=2\nnode2 slots=two\n");
