@@ -23,6 +23,7 @@
 #include "actors/cluster/secure/publish.hpp"
 #include "apps/console/event_queue.hpp"
 #include "apps/console/json_text.hpp"
+#include "apps/console/line_writer.hpp"
 #include "apps/console/signal_pipe.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/node/make_certificates.hpp"
@@ -48,6 +49,7 @@ constexpr std::chrono::seconds kBusyLeave{95};
 // For the final flush: the last messages are still in flight when the connections close.
 constexpr std::chrono::milliseconds kLinger{300};
 constexpr int kNodePollMs = 1000;
+constexpr std::size_t kLongestLog = std::size_t{1} << 20;  // of lines that wait for a reader
 
 struct NodeOptions {
   std::string listen;
@@ -65,14 +67,24 @@ std::string shown_ranks(const StartRanks& start) {
   return fmt::format("ranks {}..{}", start.first, start.first + start.count - 1);
 }
 
-// The log of a node, for people; with --json for programs: one object per line.
+// The log of a node, for people; with --json for programs: one object per line. A reader that does
+// not read holds up nothing else.
 class NodeLog {
  public:
-  NodeLog(Console& console, bool json) : console_(console), json_(json) {}
+  NodeLog(Console& console, bool json)
+      : json_(json), writer_(console, kLongestLog, [](Console& to, const JobLine& line) {
+          (line.to_err ? to.err : to.out) << line.text << '\n';
+        }) {}
+
+  // At the end of the node.
+  void drain(SignalPipe& signals) {
+    bool ends = true;
+    writer_.drain(signals, ends);
+  }
 
   void listening(const std::string& address) {
     if (json_) return put({{"event", "listening"}, {"address", address}});
-    console_.out << "listening on " << address << std::endl;
+    write("listening on " + address);
   }
   void joined(const std::string& first, const Enlisted& pool) {
     if (json_)
@@ -99,13 +111,15 @@ class NodeLog {
   }
   void note(const std::string& text) {
     if (json_) return put({{"event", "note"}, {"what", text}});
-    console_.out << text << std::endl;
+    write(text);
   }
 
  private:
-  void put(const nlohmann::ordered_json& line) { console_.out << json_text(line) << std::endl; }
-  Console& console_;
+  void put(const nlohmann::ordered_json& line) { write(json_text(line)); }
+  void write(const std::string& text) { writer_.add({0, false, text}); }
+
   const bool json_;
+  LineWriter writer_;
 };
 
 // One node from its start to its end, on the main thread.
@@ -134,6 +148,16 @@ class Node {
   Node& operator=(const Node&) = delete;
 
   Expected<void> run() {
+    const auto done = serve();
+    log_.drain(signals_);
+    return done;
+  }
+
+ private:
+  bool is_first() const { return !first_; }
+  bool finished() const { return end_at_ && Clock::now() >= *end_at_; }
+
+  Expected<void> serve() {
     auto program = job_program();
     if (!program) return program.error();
     program_ = *std::move(program);
@@ -146,10 +170,6 @@ class Node {
     if (failure_) return *failure_;
     return {};
   }
-
- private:
-  bool is_first() const { return !first_; }
-  bool finished() const { return end_at_ && Clock::now() >= *end_at_; }
 
   // ---- the beginning ----
 

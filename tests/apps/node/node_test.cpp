@@ -269,6 +269,34 @@ TEST_F(Nodes, StartTheFileThatHasReplacedTheirProgram) {
   EXPECT_EQ(result.out, "newer train\n") << result.describe();
 }
 
+// Ctrl-S in its terminal, a pager: its jobs and signals go on.
+TEST_F(Nodes, AReaderThatStandsStillHoldsUpNoJob) {
+  const auto port = reserve_tcp_port();
+  ASSERT_TRUE(port.ok());
+  const std::string address = "127.0.0.1:" + std::to_string(port->number);
+  const std::string node =
+      script("node",
+             "mkfifo log; exec 3<> log\n"
+             "dd if=/dev/zero of=log oflag=nonblock bs=4096 count=1000 2> full\n"
+             "grep -q unavailable full || exit 9\n"
+             "exec " +
+                 std::string(GRAPEVINE_EXECUTABLE) + " node --listen " + address + " > log");
+  ProcessOptions of_node =
+      options({"LC_ALL=C", "GRAPEVINE_LAUNCH_PROGRAM=" + script("program", "echo done")}, node);
+  of_node.directory = folder_.path();
+  Process process(std::vector<std::string>{}, of_node);
+  // Its slots come some time after its port.
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  ProcessResult result;
+  do {
+    result = run_process(with(small_run("sgp", folder_.path() / "run"), {"--cluster", address}),
+                         options());
+  } while (result.exit_code != 0 && std::chrono::steady_clock::now() < deadline);
+  EXPECT_EQ(result.out, "done\n") << result.describe();
+  process.signal(SIGTERM);
+  expect_error(process.wait(), 1, "could not be written to stdout");
+}
+
 TEST_F(Nodes, ALongLineOfTheirJobArrivesAsOne) {
   const fs::path program = folder_.path() / "program";
   std::ofstream(program) << "#!/bin/sh\nhead -c 900000 /dev/zero | tr '\\0' x; echo end\n";
