@@ -268,11 +268,13 @@ class LaunchCommand final : public Command {
     return {};
   }
 
+  // Of rank 0 on this machine; the interfaces of other machines are theirs.
   Expected<void> use_interface() {
-    if (interface_.empty()) return {};
+    if (interface_.empty() || !placements_.front().here) return {};
     auto address = interface_address(interface_);
-    if (!address) return address.error();
-    if (placements_.front().here) head_host_ = std::move(*address);
+    const bool of_ucx = !address && check_network_devices(interface_).ok();  // without an address
+    if (!address && !of_ucx) return address.error();
+    if (address) head_host_ = std::move(*address);
     return {};
   }
 

@@ -182,6 +182,20 @@ TEST(LaunchCommand, AnInterfaceGivesTheHeadItsAddress) {
                "nowhere0");
 }
 
+// This machine may have none of that name, or another one.
+TEST(LaunchCommand, AnInterfaceIsLookedUpOnlyWhereRankZeroIs) {
+  const Script script("echo $MASTER_ADDR $GRAPEVINE_NETWORK_INTERFACE");
+  const std::string ssh = script.write("ssh", "exec sh -c \"$2\"");
+  const std::string hosts = script.write_hosts("far slots=1\nlocalhost slots=1\n");
+  for (const std::string interface : {"mlx5_0:1", "nowhere0", "lo"}) {
+    const auto result = script.run(
+        {"--hostfile", hosts, "--ssh", ssh, "--network-interface", interface, "--", "verb"});
+    EXPECT_EQ(lines_of(result.out),
+              (std::set<std::string>{"[0] far " + interface, "[1] far " + interface}))
+        << result.describe();
+  }
+}
+
 // Pieces of lines, written at the same time by all.
 TEST(LaunchCommand, LinesStayWhole) {
   const Script script(
