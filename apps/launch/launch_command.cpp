@@ -80,8 +80,9 @@ class LaunchCommand final : public Command {
         "when a process dies: stop the others, continue with the others, or restart the job")
         ->capture_default_str();
     add(app, "--restarts", restarts_,
-        "with restart: restarts of the job at most, each from its last checkpoint where --out is "
-        "given [3]; with continue: of processes, which join the others again [0]");
+        "restarts of the job at most, each from its last checkpoint where --out is given: without "
+        "--on-failure, or with restart [3]; with continue: of processes, which join the others "
+        "again [0]");
     add(app, "--port", port_, "port of rank 0 [one that is free]");
     add(app, "--network-interface", interface_, "interface that the processes use, e.g. eth0");
     add(app, "--tls", tls_,
@@ -199,6 +200,11 @@ class LaunchCommand final : public Command {
     if (on_failure_ != "stop" && on_failure_ != "continue" && on_failure_ != "restart")
       return unknown_name("--on-failure", on_failure_, {"stop", "continue", "restart"});
     if (given && (restarts_ < 0 || restarts_ > kMaxRestarts)) return restarts_out_of_range;
+    if (on_failure_ == "stop" && app_->count("--on-failure") > 0 && restarts_ > 0)
+      return bad_input(
+          fmt::format("--restarts {} and --on-failure stop: leave one of them out, or "
+                      "GRAPEVINE_LAUNCH_RESTARTS",
+                      restarts_));
     if (!given && on_failure_ == "restart") restarts_ = kDefaultRestarts;
     return {};
   }

@@ -1008,6 +1008,8 @@ TEST(LaunchCommand, BadUsageIsOneClearLine) {
   expect_error(script.run({"-n", "2", "--grace", "nan", "--", "verb"}), 2, "--grace");
   expect_error(script.run({"-n", "2", "--restarts", "-1", "--", "verb"}), 2, "--restarts -1");
   expect_error(script.run({"-n", "2", "--on-failure", "stopp", "--", "verb"}), 2, "'stop'");
+  expect_error(script.run({"-n", "2", "--on-failure", "stop", "--restarts", "2", "--", "verb"}), 2,
+               "--restarts 2 and --on-failure stop");
   expect_error(script.run({"-n", "2", "--ssh", "", "--", "verb"}), 2, "--ssh");
   expect_error(script.run({"-n", "2", "--hostfle", "f", "--", "verb"}), 2, "'--hostfile'");
   expect_error(script.run({"--hostfile", script.path("none"), "--", "verb"}), 2, "none");
