@@ -421,6 +421,7 @@ class NodeCommand final : public Command {
     if (auto read = read_config_file(*app_, config_); !read) return read;
     if (!certificates_.folder.empty()) return make_certificates(certificates_, console.out);
     std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may end: the node continues
+    raise_descriptor_limit();
     if (options_.listen.empty()) return bad_input("--listen is missing: give HOST:PORT");
     auto listen = parse_node_address("--listen", options_.listen, 0);
     if (!listen) return listen.error();

@@ -33,6 +33,7 @@ constexpr auto kPatience = std::chrono::seconds(180);
 ProcessOptions options(const std::vector<std::string>& environment = {},
                        const std::string& program = GRAPEVINE_EXECUTABLE) {
   ProcessOptions options;
+  options.program = program;
   options.environment = environment;
   options.timeout = kPatience;
   return options;
@@ -267,6 +268,20 @@ TEST_F(Nodes, StartTheFileThatHasReplacedTheirProgram) {
   const ProcessResult result = run_process(job("sgp", folder_.path() / "run"), options());
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(result.out, "newer train\n") << result.describe();
+}
+
+// Three for each process, as with `launch`.
+TEST_F(Nodes, TakeAsManyDescriptorsAsTheyMay) {
+  const std::string limited =
+      script("limited", "ulimit -S -n 64\nexec " + std::string(GRAPEVINE_EXECUTABLE) + " \"$@\"");
+  first_ = std::make_unique<RunningNode>(
+      std::vector<std::string>{"--slots", "30"},
+      std::vector<std::string>{"GRAPEVINE_LAUNCH_PROGRAM=" + script("program", "ulimit -n")},
+      limited);
+  expect_state(1, 30, "idle");
+  const ProcessResult result = run_process(job("sgp", folder_.path() / "run"), options());
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.out, "64\n") << result.describe();
 }
 
 // Ctrl-S in its terminal, a pager: its jobs and signals go on.
