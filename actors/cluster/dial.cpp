@@ -1,6 +1,7 @@
 #include "actors/cluster/dial.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -58,6 +59,15 @@ Expected<Found> ask_for_actor(caf::actor_system& system, const Receiver& receive
   return answer.get();
 }
 
+// Those whose other end is closed have done their service. A proxy may close one at each attempt.
+void drop_closed(OpenProbes& probes) {
+  const auto closed = [](const FileDescriptor& probe) {
+    pollfd state{probe.get(), POLLRDHUP, 0};
+    return ::poll(&state, 1, 0) > 0;
+  };
+  probes.erase(std::remove_if(probes.begin(), probes.end(), closed), probes.end());
+}
+
 // The remaining time of one attempt.
 using TimeLeft = std::function<Duration()>;
 
@@ -68,7 +78,10 @@ Expected<Found> find_plainly(caf::actor_system& system, const DialConfig& config
   if (!listens) return listens.error();
   const int socket = ::fcntl(listens->socket.get(), F_DUPFD_CLOEXEC, 0);
   FileDescriptor unused(socket);
-  if (config.probes) config.probes->push_back(std::move(listens->socket));
+  if (config.probes) {
+    drop_closed(*config.probes);
+    config.probes->push_back(std::move(listens->socket));
+  }
   // In numbers, since CAF looks names up without a bound; but it forgets the zone of an address.
   const bool has_zone = listens->host.find('%') != std::string::npos;
   auto found = ask_for_actor(system, system.middleman().actor_handle(),

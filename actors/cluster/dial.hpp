@@ -67,7 +67,8 @@ Expected<Result> ask_actor(caf::actor_system& system, const Handle& receiver, Du
 
 // Connections that only tested whether a process listens. The process there uses CAF, which cleans
 // up after a closed connection some time later, by its descriptor: a new connection with the same
-// descriptor would be lost. So they stay open as long as this object lives, while others connect.
+// descriptor would be lost. So they stay open as long as this object lives, while others connect;
+// those that the other end has closed go with the next attempt.
 using OpenProbes = std::vector<FileDescriptor>;
 
 struct DialConfig {

@@ -6,8 +6,10 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <thread>
 
 #include <caf/io/all.hpp>
 
@@ -107,6 +109,36 @@ TEST(Dial, ItsProbeStaysOpenAsLongAsTheCallerWants) {
   socklen_t size = sizeof peer;
   ASSERT_EQ(::getpeername(probes->front().get(), reinterpret_cast<sockaddr*>(&peer), &size), 0);
   EXPECT_EQ(ntohs(peer.sin_port), *port);
+}
+
+// A proxy, or a tunnel, while the process behind it is absent.
+TEST(Dial, ProbesThatTheOtherEndHasClosedDoNotAddUp) {
+  const FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof own;
+  auto* const address = reinterpret_cast<sockaddr*>(&own);
+  ASSERT_EQ(::bind(listener.get(), address, size), 0);
+  ASSERT_EQ(::listen(listener.get(), 16), 0);
+  ASSERT_EQ(::getsockname(listener.get(), address, &size), 0);
+  std::atomic<int> accepted{0};
+  std::thread proxy([&] {
+    while (FileDescriptor(::accept(listener.get(), nullptr, nullptr)).get() >= 0) ++accepted;
+  });
+  caf::actor_system_config config;
+  config.load<caf::io::middleman>();
+  caf::actor_system system{config};
+  const auto probes = std::make_shared<OpenProbes>();
+  constexpr int kConnections = 10;  // of five attempts
+  const auto found =
+      dial<ProcessAgentActor>(system, {"it", "127.0.0.1", ntohs(own.sin_port), kDeadline,
+                                       [&] { return accepted >= kConnections; }, probes});
+  ::shutdown(listener.get(), SHUT_RDWR);
+  proxy.join();
+  EXPECT_FALSE(found.ok());
+  EXPECT_GE(accepted, kConnections);
+  EXPECT_LE(probes->size(), 2U);
 }
 
 }  // namespace dial_test
