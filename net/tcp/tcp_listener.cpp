@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "net/resolve.hpp"
 #include "net/tcp/tcp_dial.hpp"
@@ -26,16 +27,17 @@ void set(int descriptor, int level, int option, int value) {
   ::setsockopt(descriptor, level, option, &value, sizeof value);
 }
 
-// On "::", connections of IPv4 arrive as well.
-FileDescriptor listen_on(const SocketAddress& address) {
+// On "::", connections of IPv4 arrive as well. None, and the errno in `error`, where it fails.
+FileDescriptor listen_on(const SocketAddress& address, int& error) {
   FileDescriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (socket.get() < 0) return socket;
+  error = socket.get() < 0 ? errno : 0;
+  if (error != 0) return socket;
   set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (address.family() == AF_INET6) set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (::bind(socket.get(), address.get(), address.size) != 0 ||
       ::listen(socket.get(), SOMAXCONN) != 0)
-    socket.reset();
-  return socket;
+    error = errno;
+  return error == 0 ? std::move(socket) : FileDescriptor();
 }
 
 std::uint16_t port_of(int descriptor) {
@@ -49,18 +51,24 @@ std::uint16_t port_of(int descriptor) {
 }  // namespace
 
 Expected<void> Listener::open(const std::string& host, std::uint16_t port) {
-  const std::string name = host.empty() ? "0.0.0.0" : host;
-  const auto found = resolve(name, std::to_string(port), Clock::now() + kLookUpPatience);
-  const std::string where = "cannot listen on " + join_address(host, port);
-  if (!found) return Error{Errc::io, where + ": " + found.error().message};
-  for (const SocketAddress& address : *found) {
-    FileDescriptor socket = listen_on(address);
-    if (socket.get() < 0) continue;
-    port_ = port_of(socket.get());
-    watched_.assign(socket.release());
-    return {};
+  const std::vector<std::string> names = {host.empty() ? "0.0.0.0" : host};
+  std::string why;
+  for (const std::string& name : names) {
+    const auto found = resolve(name, std::to_string(port), Clock::now() + kLookUpPatience);
+    if (!found) why = found.error().message;
+    for (const SocketAddress& address : found ? *found : std::vector<SocketAddress>()) {
+      int error = 0;
+      FileDescriptor socket = listen_on(address, error);
+      if (error != 0) {
+        why = text_of_system_error(error);
+        continue;
+      }
+      port_ = port_of(socket.get());
+      watched_.assign(socket.release());
+      return {};
+    }
   }
-  return Error{Errc::io, where + ": it is no address of this host, or the port is taken"};
+  return Error{Errc::io, "cannot listen on " + join_address(host, port) + ": " + why};
 }
 
 void Listener::accept(OnConnection on_connection) {

@@ -289,9 +289,11 @@ TEST(Tcp, ListeningWhereOneCannotIsAClearError) {
   options.port = taken.port();
   auto same_port = make_tcp_transport(options);
   ASSERT_FALSE(same_port.ok());
-  expect_mentions(same_port.error(), {taken.address()});
+  expect_mentions(same_port.error(), {taken.address(), "Address already in use"});
   options.host = "192.0.2.1";  // reserved: no host has it
-  EXPECT_FALSE(make_tcp_transport(options).ok());
+  const auto elsewhere = make_tcp_transport(options);
+  ASSERT_FALSE(elsewhere.ok());
+  expect_mentions(elsewhere.error(), {"Cannot assign requested address"});
 }
 
 TEST(Tcp, AProcessThatStartsLateIsWaitedFor) {
