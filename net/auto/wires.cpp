@@ -72,7 +72,11 @@ Expected<WireAddresses> unpack_addresses(const std::string& bytes) {
 
 Expected<Wire> choose_wire(const WireAddresses& own, const WireAddresses& other) {
   const auto both = [&](Wire wire) { return own.count(wire) > 0 && other.count(wire) > 0; };
-  if (both(Wire::shm) && reaches_by_shm(other.at(Wire::shm))) return Wire::shm;
+  if (both(Wire::shm)) {
+    const Expected<bool> reached = reaches_by_shm(other.at(Wire::shm));
+    if (!reached) return reached.error();
+    if (*reached) return Wire::shm;
+  }
   if (both(Wire::ucx)) return Wire::ucx;
   if (both(Wire::tcp)) return Wire::tcp;
   return bad_input("it has no transport in common with this process");

@@ -23,7 +23,8 @@ std::string pack_addresses(const WireAddresses& addresses);
 Expected<WireAddresses> unpack_addresses(const std::string& bytes);
 
 // Both processes of a pair choose the same: shm where each reaches the other's socket, ucx where
-// both have a fast device, else tcp. Errors (bad_input): they have no wire in common.
+// both have a fast device, else tcp. Errors: bad_input: they have no wire in common; others:
+// reaches_by_shm()'s.
 Expected<Wire> choose_wire(const WireAddresses& own, const WireAddresses& other);
 
 // "process 0 reaches 1, 2 and 3 over shm, 4 over tcp".

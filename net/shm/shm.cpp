@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,9 @@ namespace shm {
 namespace {
 
 constexpr char kScheme[] = "shm:";
+// For a process that is too busy to accept.
+constexpr Duration kBusyPatience = std::chrono::seconds(5);
+constexpr Duration kBusyPause = std::chrono::milliseconds(10);
 
 std::string seconds(Duration d) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
@@ -173,11 +177,19 @@ std::string shm_host_key() {
   return fmt::format("{}/{}/{}/{}", boot, network.st_ino, user.st_ino, ::geteuid());
 }
 
-bool reaches_by_shm(const std::string& address) {
+Expected<bool> reaches_by_shm(const std::string& address) {
+  // It has been read before, for the address of this process.
+  if (shm_host_key().empty()) return Error{Errc::io, shm::kNoDescriptors};
   const Expected<std::string> name = shm::name_in(address);
   if (!name) return false;
-  const auto socket = shm::connect_to(*name);
-  return socket.ok() && shm::is_same_user(socket->get());
+  for (const auto deadline = shm::Clock::now() + shm::kBusyPatience;;) {
+    const auto socket = shm::connect_to(*name);
+    if (socket) return shm::is_same_user(socket->get());
+    const Errc code = socket.error().code;
+    if (code == Errc::peer_down) return false;
+    if (code != Errc::timeout || shm::Clock::now() >= deadline) return socket.error();
+    std::this_thread::sleep_for(shm::kBusyPause);
+  }
 }
 
 Expected<std::unique_ptr<RemoteTransport>> make_shm_transport(const ShmOptions& options) {

@@ -56,7 +56,10 @@ Expected<std::unique_ptr<RemoteTransport>> make_shm_transport(const ShmOptions& 
 // same network and user namespace, same user. Empty: unknown, where /proc is not mounted.
 std::string shm_host_key();
 
-// Whether this process could connect to a transport with that address now.
-bool reaches_by_shm(const std::string& address);
+// Whether this process could connect to a transport with that address now. Both processes of a pair
+// have to find the same, so what may be otherwise a moment later is no answer: a process that is
+// too busy to accept is waited for, some seconds at most. Errors: timeout: it stays busy; io: this
+// process has no descriptors or memory left.
+Expected<bool> reaches_by_shm(const std::string& address);
 
 }  // namespace grapevine

@@ -66,10 +66,14 @@ Expected<FileDescriptor> listen_at(const std::string& name) {
 Expected<FileDescriptor> connect_to(const std::string& name) {
   FileDescriptor socket = make_socket();
   const Name to = abstract(name);
-  if (socket.get() < 0 ||
-      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to.address), to.size) != 0)
-    return system_error();
-  return socket;
+  if (socket.get() >= 0 &&
+      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to.address), to.size) == 0)
+    return socket;
+  const int error = errno;
+  if (error == EAGAIN) return Error{Errc::timeout, "it accepts no connection at present"};
+  if (error == EMFILE || error == ENFILE) return Error{Errc::io, kNoDescriptors};
+  const bool here = error == ENOMEM || error == ENOBUFS;
+  return Error{here ? Errc::io : Errc::peer_down, std::generic_category().message(error)};
 }
 
 FileDescriptor accept_from(int listener) {

@@ -13,6 +13,8 @@ namespace grapevine::shm {
 // namespace of the network namespace; it ends with the listener, however that ends.
 // Errors (io): the system's text.
 Expected<FileDescriptor> listen_at(const std::string& name);
+// Errors: timeout: the queue of the listener is full; io: this process has no descriptors or memory
+// left; peer_down: any other one, above all that none listens there.
 Expected<FileDescriptor> connect_to(const std::string& name);
 // Invalid where no connection waits.
 FileDescriptor accept_from(int listener);

@@ -6,6 +6,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <iterator>
 
@@ -18,6 +19,8 @@
 
 #include "messages/tensor_memory.hpp"
 #include "net/shm/shm_arena.hpp"
+#include "net/shm/shm_socket.hpp"
+#include "net/token.hpp"
 #include "tests/net/shm/shm_world.hpp"
 
 namespace grapevine::conformance {
@@ -217,6 +220,12 @@ TEST(ShmMemory, EveryMessageArrivesWhateverTheReceiverKeeps) {
   }
 }
 
+bool reaches(const std::string& address) {
+  const auto reached = reaches_by_shm(address);
+  EXPECT_TRUE(reached.ok()) << reached.error().message;
+  return reached.ok() && *reached;
+}
+
 TEST(ShmConnect, AProcessOfAnotherHostIsNamed) {
   auto first = make_shm();
   auto second = make_shm();
@@ -225,11 +234,50 @@ TEST(ShmConnect, AProcessOfAnotherHostIsNamed) {
   ASSERT_FALSE(connected.ok());
   EXPECT_NE(connected.error().message.find("process 0"), std::string::npos);
   EXPECT_NE(connected.error().message.find("another host"), std::string::npos);
-  EXPECT_TRUE(reaches_by_shm(first->address()));
-  EXPECT_FALSE(reaches_by_shm(foreign));
+  EXPECT_TRUE(reaches(first->address()));
+  EXPECT_FALSE(reaches(foreign));
   const std::string address = first->address();
   first.reset();
-  EXPECT_FALSE(reaches_by_shm(address));
+  EXPECT_FALSE(reaches(address));
+}
+
+// On a host with many processes that all look for each other at the same time.
+TEST(ShmConnect, AProcessWithAFullQueueIsReached) {
+  const std::string name = "grapevine-" + random_hex(16);
+  const auto listener = shm::listen_at(name);
+  ASSERT_TRUE(listener.ok());
+  std::vector<FileDescriptor> waiting;
+  for (;;) {
+    auto socket = shm::connect_to(name);
+    if (!socket) {
+      EXPECT_EQ(socket.error().code, Errc::timeout) << socket.error().message;
+      break;
+    }
+    waiting.push_back(*std::move(socket));
+  }
+  std::thread later([&] {
+    std::this_thread::sleep_for(50ms);
+    EXPECT_GE(shm::accept_from(listener->get()).get(), 0);
+  });
+  EXPECT_TRUE(reaches("shm:" + shm_host_key() + ":" + name));
+  later.join();
+}
+
+// It would use another wire than the process at the other end.
+TEST(ShmConnect, AProcessWithoutDescriptorsDoesNotSayThatItReachesNone) {
+  const auto other = make_shm();
+  const std::string address = other->address(), name = address.substr(address.rfind(':') + 1);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto reached = reaches_by_shm(address);
+  const auto connected = shm::connect_to(name);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  for (const Error& error : {reached.ok() ? Error{} : reached.error(), connected.error()}) {
+    EXPECT_EQ(error.code, Errc::io);
+    EXPECT_NE(error.message.find("ulimit -n"), std::string::npos) << error.message;
+  }
 }
 
 TEST(ShmConnect, AMissingProcessIsNamed) {
