@@ -317,7 +317,11 @@ void ShmWire::do_timers() {
     if (!poller_.add(listener_.get())) listen_again_ = now + 1s;
   }
   if (!greetings_.empty()) expire_greetings(now);
-  if (options_.heartbeat > Duration::zero() && now - last_beat_ >= options_.heartbeat) beat(now);
+  if (beat_is_due(now)) beat(now);
+}
+
+bool ShmWire::beat_is_due(Clock::time_point now) const {
+  return options_.heartbeat > Duration::zero() && now - last_beat_ >= options_.heartbeat;
 }
 
 int ShmWire::until_timer_ms() const {
@@ -327,13 +331,17 @@ int ShmWire::until_timer_ms() const {
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, kLongestSleepMs));
 }
 
+void ShmWire::show_life(Clock::time_point now) {
+  last_beat_ = now;
+  for (const LinkPtr& link : receiving_) link->outbound->beat();
+}
+
 void ShmWire::beat(Clock::time_point now) {
   // This process itself may have been suspended: then the others need time to show a sign.
   const bool late = now - last_beat_ > 2 * options_.heartbeat;
-  last_beat_ = now;
+  show_life(now);
   std::vector<LinkPtr> silent;
   for (const LinkPtr& link : receiving_) {
-    link->outbound->beat();
     const std::uint64_t beats = link->inbound->beats();
     if (late || beats != link->beats) link->alive_at = now;
     link->beats = beats;
@@ -436,6 +444,7 @@ void ShmWire::finish() {
     for (const LinkPtr& link : receiving_) idle = link->inbound->sleep() && idle;
     do_events(idle ? kFlushCheckMs : 0);
     work_once();
+    if (const auto now = Clock::now(); beat_is_due(now)) show_life(now);  // to slow readers
     post();
   }
   while (!receiving_.empty()) end(LinkPtr(receiving_.front()), "");

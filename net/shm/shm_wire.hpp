@@ -94,6 +94,8 @@ class ShmWire {
   bool receive(const LinkPtr& link, int most);
   bool receive_each();
   void on_socket(const LinkPtr& link);
+  bool beat_is_due(Clock::time_point now) const;
+  void show_life(Clock::time_point now);
   void beat(Clock::time_point now);
   void end(const LinkPtr& link, const std::string& why);
   void lose(std::int32_t process, const std::string& why);

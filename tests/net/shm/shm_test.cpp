@@ -220,6 +220,34 @@ TEST(ShmMemory, EveryMessageArrivesWhateverTheReceiverKeeps) {
   }
 }
 
+// Takes its time for each message, less than an interval of the heartbeat for some of them.
+class SlowInbox final : public Inbox {
+ public:
+  void deliver(Envelope) override {
+    std::this_thread::sleep_for(1ms);
+    ++delivered;
+  }
+  void peer_down(Rank, const std::string&) override {}
+  std::atomic<int> delivered{0};
+};
+
+// A process that leaves shows that it lives until its last message is in the queue.
+TEST(ShmEnd, ASlowReaderGetsAllOfAProcessThatLeaves) {
+  constexpr int kMessages = 4000;
+  ShmOptions options;
+  options.heartbeat = 100ms;
+  options.heartbeat_timeout = 1s;
+  options.flush_patience = kPatience;
+  ShmWorld world(2, 1, options);
+  const auto reader = std::make_shared<SlowInbox>();
+  const auto sender = attach(world.endpoint(0), 0);
+  ASSERT_TRUE(world.endpoint(1).attach(1, reader));
+  const FrozenTensor payload = FrozenTensor::freeze(at::full({100}, 1, at::kInt));
+  for (int i = 0; i < kMessages; ++i) world.endpoint(0).send(with_data(numbered(0, 1, i), payload));
+  world.end(0);
+  EXPECT_TRUE(eventually([&] { return reader->delivered == kMessages; })) << reader->delivered;
+}
+
 bool reaches(const std::string& address) {
   const auto reached = reaches_by_shm(address);
   EXPECT_TRUE(reached.ok()) << reached.error().message;
