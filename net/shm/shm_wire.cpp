@@ -20,6 +20,7 @@ using namespace std::chrono_literals;
 // Nothing waits longer for an event, so that a lost wake-up costs time but hangs nothing.
 constexpr int kLongestSleepMs = 200;
 constexpr int kFlushCheckMs = 20;
+constexpr Clock::duration kPauseAfterFailure = 100ms;
 constexpr Clock::duration kLookAtSockets = 1ms;  // while messages arrive without a pause
 constexpr Clock::duration kUsualSpin = 50us;
 constexpr int kRecordsAtOnce = 64;
@@ -151,10 +152,15 @@ void ShmWire::give_task(Task task) {
 // messages to it.
 void ShmWire::post() {
   if (post_requests_.fetch_add(1) > 0) return;
-  for (;;) {
-    const std::uint64_t requests = post_requests_.load();
-    post_all();
-    if (post_requests_.fetch_sub(requests) == requests) return;
+  try {
+    for (;;) {
+      const std::uint64_t requests = post_requests_.load();
+      post_all();
+      if (post_requests_.fetch_sub(requests) == requests) return;
+    }
+  } catch (...) {  // above all a lack of memory; what waits leaves with the next call
+    post_requests_ = 0;
+    throw;
   }
 }
 
@@ -188,7 +194,21 @@ void ShmWire::post_to(const LinkPtr& link, F f) {
 
 // ---- The thread
 
+// Errors of one link end that link. Without memory for something else this thread tries again.
 void ShmWire::run() {
+  while (!stopping_) {
+    try {
+      work();
+    } catch (const std::exception&) {
+      if (const auto more = failures_.admit())
+        spdlog::error("shm: {}{}", exception_line(std::current_exception()), *more);
+      std::this_thread::sleep_for(kPauseAfterFailure);
+    }
+  }
+  finish();
+}
+
+void ShmWire::work() {
   Clock::time_point active_at = Clock::now();
   Clock::time_point looked_at = active_at;
   while (!stopping_) {
@@ -211,7 +231,6 @@ void ShmWire::run() {
     sleep(until_timer_ms());
     active_at = looked_at = Clock::now();
   }
-  finish();
 }
 
 bool ShmWire::work_once() {
@@ -378,16 +397,18 @@ void ShmWire::open(LinkParts parts, std::int32_t process, const std::function<bo
   link->alive_at = link->flushed_at = Clock::now();
   arena_->add(link->lender);
   receiving_.push_back(link);
-  by_socket_[socket] = link;
-  bool answered = true;
-  {
-    const std::lock_guard<std::mutex> lock(post_mutex_);
-    if (links_->open(process)) router_->process_up(process);
-    answered = answer == nullptr || answer();
-    open_links_[static_cast<std::size_t>(process)] = link;
-  }
-  if (!answered) return end(link, "it has ended");
-  if (!poller_.add(socket)) end(link, std::string(kErrorHere) + kNoDescriptors);
+  guard(link, [&] {
+    by_socket_[socket] = link;
+    bool answered = true;
+    {
+      const std::lock_guard<std::mutex> lock(post_mutex_);
+      if (links_->open(process)) router_->process_up(process);
+      answered = answer == nullptr || answer();
+      open_links_[static_cast<std::size_t>(process)] = link;
+    }
+    if (!answered) return end(link, "it has ended");
+    if (!poller_.add(socket)) end(link, std::string(kErrorHere) + kNoDescriptors);
+  });
 }
 
 // Ends the link because of the other side; an empty `why`: because it left, or of a report from

@@ -71,6 +71,7 @@ class ShmWire {
 
   // ---- the thread
   void run();
+  void work();
   bool work_once();
   void sleep(int longest_ms);
   void do_tasks();
@@ -126,7 +127,8 @@ class ShmWire {
   std::list<Greeting> greetings_;
   std::vector<LinkPtr> receiving_;  // all links
   std::map<int, LinkPtr> by_socket_;
-  LogLimit dropped_;  // lines about unauthenticated connections
+  LogLimit dropped_;   // lines about unauthenticated connections,
+  LogLimit failures_;  // and about errors that belong to no link
   Clock::time_point last_beat_;
   // When to listen again; none: this process listens. No descriptors were left.
   std::optional<Clock::time_point> listen_again_;

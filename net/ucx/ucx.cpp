@@ -230,10 +230,9 @@ void UcxTransport::kick() {
   std::atomic_thread_fence(std::memory_order_seq_cst);  // the queue first, then asleep_
   if (!asleep_) return;
   bool needs_progress = true;
-  if (engine_mutex_.try_lock()) {
+  if (const std::unique_lock<std::mutex> lock(engine_mutex_, std::try_to_lock); lock) {
     post_outgoing();
     needs_progress = engine_->busy();
-    engine_mutex_.unlock();
   }
   if (needs_progress) wake();
 }

@@ -276,12 +276,15 @@ void Engine::post(Outgoing outgoing) {
   if (links_[static_cast<std::size_t>(outgoing.process)] == nullptr) return;
   Link& link = *links_[static_cast<std::size_t>(outgoing.process)];
   if (!link.open) return;
-  if (const auto* departure = std::get_if<Departure>(&outgoing.what))
-    return send_bare(link, Kind::departure, departure->rank);
-  auto& message = std::get<EncodedMessage>(outgoing.what);
-  Prefix prefix;
-  prefix.kind = Kind::message;
-  send(link, prefix, message.header, std::move(message.payload));
+  // What could not be sent is a gap in its numbers, for which the other process would wait.
+  guard(&link, [&] {
+    if (const auto* departure = std::get_if<Departure>(&outgoing.what))
+      return send_bare(link, Kind::departure, departure->rank);
+    auto& message = std::get<EncodedMessage>(outgoing.what);
+    Prefix prefix;
+    prefix.kind = Kind::message;
+    send(link, prefix, message.header, std::move(message.payload));
+  });
 }
 
 void Engine::send_bare(Link& link, Kind kind, Rank rank) {
@@ -306,17 +309,23 @@ void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
   Send& s = *self;
   s.link = &link;
   s.self = self;
-  s.header.resize(sizeof prefix + header.size());
-  std::memcpy(s.header.data(), &prefix, sizeof prefix);
-  std::copy(header.begin(), header.end(), s.header.begin() + sizeof prefix);
-  s.payload = std::move(payload);
-  s.text = std::move(text);
-  s.bytes = s.header.size();
-  for (const FrozenTensor& t : s.payload) s.bytes += t.nbytes();
-  queued_bytes_.add(s.bytes);
-  s.buffers.add(s.text.data(), s.text.size());
-  for (const FrozenTensor& t : s.payload)
-    if (t.nbytes() > 0) s.buffers.add(const_cast<void*>(t.raw()), t.nbytes());  // NOLINT: UCX reads
+  try {
+    s.header.resize(sizeof prefix + header.size());
+    std::memcpy(s.header.data(), &prefix, sizeof prefix);
+    std::copy(header.begin(), header.end(), s.header.begin() + sizeof prefix);
+    s.payload = std::move(payload);
+    s.text = std::move(text);
+    s.bytes = s.header.size();
+    for (const FrozenTensor& t : s.payload) s.bytes += t.nbytes();
+    queued_bytes_.add(s.bytes);
+    s.buffers.add(s.text.data(), s.text.size());
+    for (const FrozenTensor& t : s.payload)
+      if (t.nbytes() > 0)
+        s.buffers.add(const_cast<void*>(t.raw()), t.nbytes());  // NOLINT: UCX reads
+  } catch (const std::exception&) {  // no memory: no callback would end it
+    forget(s);
+    throw;
+  }
 
   ucp_request_param_t param{};
   param.op_attr_mask =
@@ -682,7 +691,7 @@ void Engine::guard(Link* link, F f) noexcept {
 void Engine::fail_overwhelmed() {
   for (const auto& link : links_)
     if (link != nullptr && std::exchange(link->overwhelmed, false))
-      fail(*link, std::string(kErrorHere) + "no memory for a received message");
+      fail(*link, std::string(kErrorHere) + "no memory for a message");
   overwhelmed_ = false;
 }
 

@@ -10,6 +10,7 @@
 namespace grapevine {
 
 std::atomic<int> failing_allocation{0};
+std::atomic<std::size_t> failing_size{0};
 
 namespace {
 
@@ -32,6 +33,9 @@ extern "C" unsigned ucp_worker_progress(ucp_worker_h worker) {
 void* operator new(std::size_t bytes) {
   using grapevine::failing_allocation;
   if (grapevine::inside_ucx && failing_allocation > 0 && --failing_allocation == 0)
+    throw std::bad_alloc();
+  std::size_t wanted = bytes;
+  if (bytes > 0 && grapevine::failing_size.compare_exchange_strong(wanted, 0))
     throw std::bad_alloc();
   if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
   throw std::bad_alloc();

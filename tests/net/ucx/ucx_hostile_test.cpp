@@ -170,14 +170,24 @@ class UcxOutOfMemory : public UcxHostile, public testing::WithParamInterface<int
 #endif
     UcxHostile::SetUp();
   }
-  void TearDown() override { failing_allocation = 0; }
+  void TearDown() override { failing_allocation = failing_size = 0; }
 };
+
+// The message has a number, and the other process would wait for it before it reads on.
+TEST_F(UcxOutOfMemory, EndsTheLinkOfAMessageThatCannotBeSent) {
+  Envelope message = numbered(0, 1, 0);
+  failing_size = sizeof(ucx::Prefix) + encode_header(message).size();
+  victim_->send(std::move(message));
+  expect_lost();
+  EXPECT_EQ(failing_size, 0U);
+  EXPECT_EQ(inbox_->down_reason(1), "an error in this process: no memory for a message");
+}
 
 TEST_F(UcxOutOfMemory, EndsTheLinkOfAMessageThatCannotBeKept) {
   failing_allocation = 1;
   raw_.send(prefix(ucx::Kind::message, 5), encode_header(numbered(1, 0, 0)));  // not the next
   expect_lost();
-  EXPECT_EQ(inbox_->down_reason(1), "an error in this process: no memory for a received message");
+  EXPECT_EQ(inbox_->down_reason(1), "an error in this process: no memory for a message");
 }
 
 TEST_P(UcxOutOfMemory, TellsOfTheLinkWhereverItComesWhileTheLinkEnds) {
