@@ -214,7 +214,10 @@ std::string address_of_peer(int descriptor) {
   if (::getpeername(descriptor, bytes, &address.size) != 0) return "an unknown address";
   // The port is at the same place in the addresses of both families.
   const auto port = reinterpret_cast<const sockaddr_in*>(bytes)->sin_port;
-  return join_address(numeric_host(address), ntohs(port));
+  // A listener of both families sees IPv4 as a part of IPv6.
+  const std::string mapped = "::ffff:", host = numeric_host(address);
+  const bool is_ipv4 = host.rfind(mapped, 0) == 0 && host.find('.') != std::string::npos;
+  return join_address(is_ipv4 ? host.substr(mapped.size()) : host, ntohs(port));
 }
 
 std::string primary_address(bool ipv6) {

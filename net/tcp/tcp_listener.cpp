@@ -51,7 +51,9 @@ std::uint16_t port_of(int descriptor) {
 }  // namespace
 
 Expected<void> Listener::open(const std::string& host, std::uint16_t port) {
-  const std::vector<std::string> names = {host.empty() ? "0.0.0.0" : host};
+  // All interfaces are "::", or, where the machine has no IPv6, those of IPv4.
+  const std::vector<std::string> names =
+      host.empty() ? std::vector<std::string>{"::", "0.0.0.0"} : std::vector<std::string>{host};
   std::string why;
   for (const std::string& name : names) {
     const auto found = resolve(name, std::to_string(port), Clock::now() + kLookUpPatience);

@@ -14,8 +14,8 @@
 namespace grapevine {
 
 struct PublishConfig {
-  std::string host;        // empty: all interfaces; with TLS by IPv4 alone
-  std::uint16_t port = 0;  // 0: any that is free
+  std::string host;                                      // empty: all interfaces, by IPv6 and IPv4
+  std::uint16_t port = 0;                                // 0: any that is free
   std::shared_ptr<const tcp::TlsContext> tls = nullptr;  // null: without TLS
 };
 

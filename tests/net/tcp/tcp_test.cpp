@@ -10,7 +10,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "net/addresses.hpp"
 #include "net/tcp/tcp_dial.hpp"
+#include "net/tcp/tcp_listener.hpp"
 #include "tests/net/tcp/tcp_world.hpp"
 
 namespace grapevine::conformance {
@@ -294,6 +296,18 @@ TEST(Tcp, ListeningWhereOneCannotIsAClearError) {
   const auto elsewhere = make_tcp_transport(options);
   ASSERT_FALSE(elsewhere.ok());
   expect_mentions(elsewhere.error(), {"Cannot assign requested address"});
+}
+
+TEST(Tcp, AllInterfacesAreThoseOfBothFamilies) {
+  asio::io_context loop;
+  tcp::Listener listener(loop);
+  const auto opened = listener.open("", 0);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  for (const std::string host : {"127.0.0.1", "::1"}) {
+    if (!can_listen(host, 0)) continue;  // a machine without IPv6
+    const auto found = tcp::probe(host, listener.port(), kPatience);
+    EXPECT_TRUE(found.ok()) << host << ": " << found.error().message;
+  }
 }
 
 TEST(Tcp, AProcessThatStartsLateIsWaitedFor) {
