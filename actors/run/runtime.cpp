@@ -31,6 +31,15 @@
 namespace grapevine {
 namespace {
 
+// Of a run whose settings stay: its wiring may still begin anew among other members.
+ChangeParts unchanged_parts(std::shared_ptr<const SharedParts> parts) {
+  return [parts = std::move(parts)](
+             const LiveSettings& settings) -> Expected<std::shared_ptr<const SharedParts>> {
+    if (settings.empty()) return parts;
+    return bad_input("this run keeps its settings");
+  };
+}
+
 std::function<void(std::int32_t)> process_down_of(const ClusterConfig& cluster) {
   return
       [transport = cluster.transport](std::int32_t process) { transport->process_down(process); };
@@ -178,6 +187,8 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
     supervision.models = ViewChange::Models::of(plan);
     supervision.horizon = config_.parts->horizon;
     if (changes_members(plan)) supervision.change = config_.change;
+    if (changes_members(plan) && !supervision.change && plan.role->changes_by_mean)
+      supervision.change = unchanged_parts(config_.parts);
     supervision.most_servers = config_.world_size() - config_.workers();
     supervision.spawn_server = [self = shared_from_this()](Rank rank, const SupervisorActor& head) {
       return self->spawn_later_server(rank, head);

@@ -241,7 +241,7 @@ Expected<void> check(const Traffic& traffic, const World& world) {
 
 namespace {
 
-// Of a role made of others; three for each level would do.
+// Of a role made of others: one, and two more for each level around another.
 bool are_counts(const std::vector<std::int64_t>& counts) {
   constexpr std::size_t kMostCounts = 64;
   return counts.size() <= kMostCounts &&

@@ -155,10 +155,12 @@ bool PeerState::settle(const InstallView& view) {
   return false;
 }
 
-// Whether the role of this rank ends, and nothing of it goes on but its model.
+// Whether nothing is kept of the members' roles but their models. A rank that joins began with the
+// wiring of the start.
 bool PeerState::changes_by_mean(const InstallView& view) const {
-  return view.kind == ViewKind::common_model && !view_.merges &&
-         config_.parts->plan.role->changes_by_mean;
+  if (view.kind != ViewKind::common_model || view_.merges) return false;
+  const auto parts = changed_parts(view.settings);
+  return parts.ok() && (*parts)->plan.role->changes_by_mean;
 }
 
 // The rest of a node that has lost its head: what this rank has is a copy of the lost model.
@@ -188,11 +190,9 @@ void PeerState::seat(const StateDict& shared, const StateDict& own) {
   const InstallView view = std::exchange(view_.install, {});
   const bool joins = std::exchange(view_.joins, false);
   const bool begins = view.kind == ViewKind::new_wiring;
-  if (changes_by_mean(view) && joins)
-    merge_nothing(view, shared);
-  else if (!changes_by_mean(view) &&
-           !(begins ? begin_wiring(view) : load_member(view, joins, shared, own)))
-    return;
+  const bool by_mean = changes_by_mean(view);
+  if (joins && !is_server() && (by_mean || (begins && !view_.merges))) merge_nothing(view, shared);
+  if (!by_mean && !(begins ? begin_wiring(view) : load_member(view, joins, shared, own))) return;
   if (view.kind == ViewKind::common_model) merge(view);
   leave_servers(view);
   view_.ranks = ranks_of(view);

@@ -100,7 +100,10 @@ void GroupHead::fields(Archive& a, std::int64_t d) {
   });
   a.vector("z", z_, d);
   a.require(z_.defined(), "z", "is missing");
-  if (a.loads()) period_ = model_.step;
+  if (!a.loads() || a.has("period"))
+    a.count("period", period_);
+  else
+    period_ = model_.step;  // of an earlier program
   a.part("outside", outside_.role());
   std::vector<std::pair<std::int64_t, FrozenTensor>> kept(differences_.begin(), differences_.end());
   if (a.has("differences.count", !kept.empty()))

@@ -304,23 +304,25 @@ void Level::settle_period(const ClosedCounts& group, const Agreed& agreed) {
   if (!own_group_.inside->plan.role->replicates) exact_ = remaining_;
 }
 
-// All that the role inside keeps enters its model. What this rank's share of the model of the group
-// is then: where it has the result of the newest operation, and what it alone has given since.
-GroupHead::Given Level::flush_inside(Env& env) {
+// All that the role inside keeps enters its model. Of that, what this rank alone has to give; amid
+// a period also its share of the model.
+GroupHead::Given Level::share_inside(Env& env, bool amid_period) {
+  if (own_group_.inside->plan.role->changes_by_mean) {
+    inside_.flush(env);
+    const auto groups =
+        static_cast<double>(data_as<LevelParts>(own_group_.inside->prepared).groups.size());
+    const at::Tensor& x = model_.x.read();
+    if (!amid_period) return {at::zeros_like(x), 0};
+    return {x / groups, inside_.role().mean_weight() * model_.w / groups};
+  }
   const at::Tensor before = model_.x.read().clone();
   const double w = model_.w;
   inside_.flush(env);
-  const at::Tensor& x = model_.x.read();
-  if (own_group_.inside->plan.role->changes_by_mean) {
-    const auto groups =
-        static_cast<double>(data_as<LevelParts>(own_group_.inside->prepared).groups.size());
-    return {x / groups, inside_.role().mean_weight() * model_.w / groups};
-  }
-  GroupHead::Given given{(x - before) / remaining_, (model_.w - w) / remaining_};
-  if (is_behind({operations_})) return given;
-  given.x.add_(before, 1 / exact_);
-  given.weight += w / exact_;
-  return given;
+  GroupHead::Given share{(model_.x.read() - before) / remaining_, (model_.w - w) / remaining_};
+  if (!amid_period || is_behind({operations_})) return share;
+  share.x.add_(before, 1 / exact_);
+  share.weight += w / exact_;
+  return share;
 }
 
 // What the period has changed; where the head is lost, beside a share of the z of the period.
@@ -329,12 +331,10 @@ GroupHead::Given Level::part_of_period(Env& env) {
   const bool has_next = group_.kept().has_value();
   if (phase_ == Phase::finished || !z.defined()) z = model_.x;
   if (has_next) z = group_.kept()->x;
-  const bool is_amid = has_part_ && z_.defined() && phase_ != Phase::finished && !has_next;
-  const GroupHead::Given inside = flush_inside(env);
-  GroupHead::Given part{at::zeros_like(model_.x.read()), 0};
-  if (is_amid) part.x.add_(inside.x).sub_(z.read(), inside.weight);
-  if (!has_part_ || !gives_model_) return part;
-  part.weight = share_ / givers_;
+  const bool amid = has_part_ && z_.defined() && phase_ != Phase::finished && !has_next;
+  GroupHead::Given part = share_inside(env, amid);
+  part.x.sub_(z.read(), part.weight);
+  part.weight = has_part_ && gives_model_ ? share_ / givers_ : 0;
   part.x.add_(z.read(), part.weight);
   return part;
 }

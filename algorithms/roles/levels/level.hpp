@@ -109,7 +109,7 @@ class Level final : public Role, private GroupHead::Group, private NestedRole::A
   void settle_inside(Env& env, const ClosedCounts& group);
   void settle_period(const ClosedCounts& group, const Agreed& agreed);
   bool is_behind(const std::vector<std::int64_t>& counts) const;
-  GroupHead::Given flush_inside(Env& env);
+  GroupHead::Given share_inside(Env& env, bool amid_period);
   GroupHead::Given part_of_period(Env& env);
   Stamp stamp() const { return stamp_of(rank_, model_.step, model_.step); }
 

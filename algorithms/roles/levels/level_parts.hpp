@@ -54,7 +54,7 @@ struct LevelParts final : RoleData {
   // REQUIRES: `rank` is in one of them.
   const LevelGroup& group_of(Rank rank) const;
   std::vector<Rank> heads() const;
-  // After an exchange, bit for bit.
+  // After an exchange, bit for bit, and count the exchanges that are complete.
   bool heads_agree() const;
 };
 

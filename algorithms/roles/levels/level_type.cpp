@@ -20,7 +20,10 @@ const LevelGroup& LevelParts::group_of(Rank rank) const {
   return *std::prev(next);
 }
 
-bool LevelParts::heads_agree() const { return outside->plan.role->ranks_agree(outside->plan); }
+bool LevelParts::heads_agree() const {
+  const RoleType& role = *outside->plan.role;
+  return role.replicates && role.ranks_agree(outside->plan);
+}
 
 std::vector<Rank> LevelParts::heads() const {
   std::vector<Rank> heads;

@@ -19,6 +19,17 @@ double* live_number(TrainOptions& options, const std::string& name) {
   return nullptr;
 }
 
+// "wiring.level.1.pack" is one as "wiring.pack" is.
+bool is_live_setting(std::string name) {
+  const std::vector<std::string>& names = live_setting_names();
+  if (name.rfind(kWiring, 0) == 0) {
+    const LevelKey key = level_key(name.substr(std::string(kWiring).size()));
+    if (key.level > 0 && key.key == kGroupRanksKey) return true;
+    name = kWiring + key.key;
+  }
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 }  // namespace
 
 const std::vector<std::string>& live_setting_names() {
@@ -31,10 +42,9 @@ const std::vector<std::string>& live_setting_names() {
 }
 
 Expected<void> apply_settings(TrainOptions& options, const LiveSettings& settings) {
-  const std::vector<std::string>& names = live_setting_names();
   for (const auto& [name, value] : settings) {
-    if (std::find(names.begin(), names.end(), name) == names.end())
-      return unknown_name("setting of a running job", name, names);
+    if (!is_live_setting(name))
+      return unknown_name("setting of a running job", name, live_setting_names());
     if (name == kAlgorithmSetting) {
       // A preset begins anew: what was set before was of another one.
       options.algorithm = value;

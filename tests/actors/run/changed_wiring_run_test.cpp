@@ -231,6 +231,39 @@ TEST(ChangedWiringRun, NodesAndLevelsComeAndGo) {
   }
 }
 
+// A rank that returns began with the wiring of the start, and joins that of the members.
+TEST(ChangedWiringRun, RanksReturnToLevelsThatCameLater) {
+  std::int64_t returned = 0;
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE("seed=" + std::to_string(seed));
+    Scenario scenario = make_scenario("ar", seed);
+    scenario.steps = 60;
+    scenario.momentum = 0.5;
+    const LiveSettings groups = {{"wiring.level.1.ranks", "2"},
+                                 {"wiring.level.1.exchange", "aggregate"}};
+    RunConfig config = make_config(scenario, {{1, groups}});
+    for (int i = 0; i < 3; ++i) {
+      const auto rank = static_cast<Rank>((seed + i) % 4);
+      const Duration death = microseconds(400'000 + 150'000 * i + 1'111 * seed);
+      config.deaths.push_back({rank, death});
+      config.returns.push_back({rank, death + microseconds(20'000 + 3'333 * seed)});
+    }
+    const auto watcher = std::make_shared<Watcher>();
+    const RunResult result = run_virtual(config, watcher);
+    ASSERT_FALSE(result.error) << result.error->message;
+    EXPECT_EQ(result.ledger.produced,
+              result.ledger.committed + result.ledger.dropped + result.destroyed);
+    EXPECT_EQ(result.ledger.sent, result.ledger.received);
+    EXPECT_TRUE(at::isfinite(result.z.read()).all().item<bool>());
+    if (result.lost.empty()) {
+      EXPECT_EQ(result.consensus_distance, 0);
+    }
+    EXPECT_EQ(watcher->changes.size(), 1u);
+    returned += result.returned;
+  }
+  EXPECT_GT(returned, 16);
+}
+
 // Servers come and go: of one wiring and another, one and several. All ranks end with one model.
 TEST(ChangedWiringRun, ServersComeAndGo) {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {

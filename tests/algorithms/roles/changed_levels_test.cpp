@@ -42,6 +42,7 @@ const std::vector<Named> kInside = {
     {"local-sgd", kAr + Keys{{"pack", "model"}, {"local_steps", "2"}}},
     {"differences", kAr + Keys{{"pack", "difference"}, {"local_steps", "2"}}},
     {"topk-ar", kAr + Keys{{"compress", "top-k"}, {"density", "0.3"}}},
+    {"sparse-ar", kAr + Keys{{"compress", "top-k"}, {"density", "0.001"}}},
     {"sgp", kGossip},
     {"d-psgd", kSymmetric + Keys{{"topology", "ring"}}},
     {"choco", kSymmetric + Keys{{"compress", "top-k"}, {"density", "0.3"}}}};

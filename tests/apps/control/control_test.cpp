@@ -128,7 +128,8 @@ TEST(Control, SettingsChangeAndAResumedRunHasThem) {
            {"wiring.topolgy=ring", "did you mean 'wiring.topology'"},
            {"momentum=0.5", "unknown setting of a running job 'momentum'"},
            {"algorithm=sgb", "did you mean 'sgp'"},
-           {"wiring.hierarchy=2", "does not come into a running job"},
+           {"wiring.hierarchy=3", "does not divide 2 ranks"},
+           {"wiring.level.1.rank=2", "unknown setting of a running job 'wiring.level.1.rank'"},
            {"wiring.density=0.1", "density"},
            {"lr", "expected KEY=VALUE"}})
     expect_refused(job.control({"set", setting}), problem);

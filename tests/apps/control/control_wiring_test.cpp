@@ -227,7 +227,8 @@ TEST(Schedule, SaysWhatIsWrongBeforeTraining) {
            {"[[change]]\nepoch = 2\nlr = 0.1\n[[change]]\nepoch = 1\nlr = 0.2\n",
             "changes.toml:4: epoch 1 follows epoch 2"},
            {"[[change]]\nepoch = 1\nalgorithm = 'sgb'\n", "epoch 1: unknown algorithm"},
-           {"[[change]]\nepoch = 1\nwiring.hierarchy = 2\n", "does not come into a running job"},
+           {"[[change]]\nepoch = 1\nalgorithm = 'gem'\nwiring.hierarchy = 2\n",
+            "does not come into a running job"},
            {"[[change]]\nepoch = 1\nalgorithm = 'gem'\nwiring.servers = 9\n",
             "epoch 1: 9 parameter servers do not come into a running job, which has room for 8"},
            {"[[change]]\nepoch = 1\nwiring.topolgy = 'ring'\n", "did you mean"},
@@ -246,6 +247,26 @@ TEST(Schedule, SaysWhatIsWrongBeforeTraining) {
                         write_schedule(folder.path(), "[[change]]\nepoch = 0.5\nlr = 0.01\n")}));
   EXPECT_EQ(numbers.exit_code, 0) << numbers.describe();
   EXPECT_THAT(numbers.err, HasSubstr("changed: lr = 0.01"));
+}
+
+// Groups and nodes come, and a run that continues has them.
+TEST(Schedule, LevelsComeAndAResumedRunHasThem) {
+  const TemporaryDirectory folder;
+  const auto out = folder.path() / "run";
+  const std::string text =
+      "[[change]]\nepoch = 1\nwiring.hierarchy = 2\n"
+      "[[change]]\nepoch = 2\nalgorithm = 'sgp'\nwiring.level.1.ranks = 2\n"
+      "wiring.level.1.exchange = 'aggregate'\n";
+  const ProcessResult run =
+      run_process(with(small_run("ar", out), {"--workers", "4", "--steps", "120", "--schedule",
+                                              write_schedule(folder.path(), text)}));
+  ASSERT_EQ(run.exit_code, 0) << run.describe();
+  EXPECT_THAT(run.err, HasSubstr("changed: wiring.hierarchy = 2"));
+  EXPECT_THAT(run.err, HasSubstr("wiring.level.1.ranks = 2"));
+  EXPECT_THAT(read_file(out / "job.toml"), HasSubstr("[[wiring.level]]"));
+  const ProcessResult longer = run_process({"train", "--steps", "160", "--resume", out.string()});
+  EXPECT_EQ(longer.exit_code, 0) << longer.describe();
+  EXPECT_EQ(summary_of(out)["wiring"]["level.1.exchange"], "aggregate") << summary_of(out);
 }
 
 }  // namespace control_wiring_test

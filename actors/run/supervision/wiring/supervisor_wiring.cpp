@@ -133,7 +133,7 @@ void SupervisorState::install_wiring(InstallView& view) {
   if (why.empty()) {
     settings_ = wiring_.settings();
     newest_ = wiring_.changed();
-  } else {
+  } else if (wiring_.settings() != settings_) {
     config_.observer->on_warning("the change of the wiring is taken back: " + why);
   }
   const auto parts = config_.change(settings_);
