@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -293,8 +292,7 @@ class RoleWorld {
     if (!heads_.empty()) nodes = change_nodes(parts_->plan.hierarchy, members, heads_, joining);
     Seat* donor = nullptr;
     Step first_step = 0;
-    double first_epoch = 0, steps = 0;
-    std::int64_t counted = 0;
+    double first_epoch = 0;
     for (const Rank rank : remaining) {
       Seat& seat = at(rank);
       const std::size_t seen = seat.log.size();
@@ -310,12 +308,9 @@ class RoleWorld {
       if (follows) continue;
       if (!behind && donor == nullptr) donor = &seat;
       if (!behind) first_step = std::max(first_step, seat.model.step);
-      if (!behind) steps += static_cast<double>(seat.model.step), ++counted;
       if (!behind) first_epoch = std::max(first_epoch, seat.model.epoch);
     }
     if (!role.plans_each_rank) first_step = parts_->horizon.step_at(first_epoch);
-    if (role.plans_each_rank && !role.counts_own_steps)
-      first_step = std::llround(steps / static_cast<double>(counted));
     const auto joined = static_cast<double>(exchanging_of(nodes.joining, nodes.heads).size());
     if (role.keeps_mass(parts_->plan)) share_mass(donor->model, 1 + joined);
     const ModelState model_ahead = donor->model;

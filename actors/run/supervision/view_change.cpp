@@ -1,7 +1,6 @@
 #include "actors/run/supervision/view_change.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -11,9 +10,8 @@ namespace grapevine {
 
 ViewChange::Models ViewChange::Models::of(const Plan& plan) {
   const RoleType& role = *plan.role;
-  return {
-      role.replicates,      role.keeps_mass(plan), grapevine::node_size(plan),
-      role.plans_each_rank, role.changes_by_mean,  role.plans_each_rank && !role.counts_own_steps};
+  return {role.replicates, role.keeps_mass(plan), grapevine::node_size(plan), role.plans_each_rank,
+          role.changes_by_mean};
 }
 
 void ViewChange::begin(std::vector<Rank> members, const std::vector<Rank>& servers) {
@@ -123,7 +121,6 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, d
   const std::size_t sharers = exchanging.size() + (models.keeps_mass ? joined : 0);
   if (!models.changes_by_mean) view.scale = static_cast<double>(sharers) / w;
   Step first_step = 0;
-  double steps = 0, counted = 0;
   double first_epoch = least_epoch;
   for (const ViewClosed* closed : exchanging) {
     if (models.replicates && closed->operations < view.operations) {
@@ -132,13 +129,10 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, d
     }
     if (view.donor < 0) view.donor = closed->rank;
     first_step = std::max(first_step, closed->step);
-    steps += static_cast<double>(closed->step);
-    ++counted;
     first_epoch = std::max(first_epoch, closed->epoch);
   }
   // Where fast ranks take over from slow ones the clock counts, not the steps of the fastest.
   if (!models.plans_each_rank) first_step = horizon.step_at(first_epoch);
-  if (models.clock_is_mean) first_step = std::llround(steps / counted);
   view.joining = std::move(nodes.joining);
   view.before = positions_before(view.joining);
   view.nodes_before = std::move(nodes.before);

@@ -30,7 +30,6 @@ class ViewChange {
     std::int32_t node_size = 1;  // ranks of a node, before any is lost: see NodeChange
     bool plans_each_rank = true;
     bool changes_by_mean = false;
-    bool clock_is_mean = false;  // each rank plans its steps, and the clock is their mean
 
     static Models of(const Plan& plan);
   };

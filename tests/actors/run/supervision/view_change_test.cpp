@@ -69,30 +69,6 @@ ViewChange closing(std::vector<Rank> members) {
   return change;
 }
 
-// Where ranks take steps at their own pace and the clock is their mean, so is the step that belongs
-// to it: Of 10 epochs
-// of 40 gradients 5.625 are left.
-TEST(ViewChange, StepsBelongToTheClockWhereThatIsAMean) {
-  ViewChange::Models models;
-  models.replicates = models.clock_is_mean = true;
-  ViewChange change(TrainingRanks{{0, 1, 2, 3}, {}});
-  Horizon horizon{100, 10};
-  horizon.by_samples = true;
-  change.begin({0, 1, 2});
-  for (int i = 0; i < 2; ++i) {
-    const std::int64_t round = change.begin_round();
-    for (const Rank rank : {0, 1, 2}) answer(change, round, rank, 0, 0);
-  }
-  close(change, 0, 9, 50, 4.375);
-  close(change, 1, 9, 50, 4.375);
-  close(change, 2, 9, 25, 4.375);
-  const InstallView view = change.conclude(models, horizon);
-  EXPECT_EQ(view.horizon.first_step, 42);
-  EXPECT_DOUBLE_EQ(view.horizon.first_epoch, 4.375);
-  // 5.625 epochs of 40 steps among three.
-  EXPECT_EQ(view.horizon.steps, 42 + 75);
-}
-
 TEST(ViewChange, ARankThatIsAheadGivesItsStateToThoseBehind) {
   ViewChange change = closing({0, 1, 3});
   EXPECT_EQ(close(change, 0, 7, 7, 0.7), Next::wait);
