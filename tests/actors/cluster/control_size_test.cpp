@@ -95,7 +95,7 @@ template <>
 InstallView longest<InstallView>() {
   InstallView view;
   view.members = view.behind = view.joining = view.heads = all_ranks();
-  for (const Rank rank : view.members) view.counts[rank].assign(5, kLarge);  // three levels
+  for (const Rank rank : view.members) view.counts[rank].assign(3, kLarge);  // levels
   view.before.assign(kRanks, kRanks);
   view.nodes_before = view.before;
   view.settings = settings();
