@@ -190,7 +190,7 @@ class PeerState : public Env {
   bool load_member(const InstallView& view, bool joins, const StateDict& shared,
                    const StateDict& own);
   bool settle(const InstallView& view);
-  bool changes_by_mean(const InstallView& view) const;
+  bool changes_by_mean(const InstallView& view, bool joins) const;
   void merge(const InstallView& view);
   void merge_nothing(const InstallView& view, const StateDict& shared);
   bool begin_wiring(const InstallView& view);

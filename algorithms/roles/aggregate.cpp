@@ -251,7 +251,7 @@ void Aggregate::count_as_done(Env& env) {
   completed_ = operation_ + 1;
   reduction_->count_as_given();
   sent_ = {};
-  begins_at_anchor_ = packs(Pack::difference);
+  begins_at_anchor_ = true;
   if (!overlap_) return step_done(env);
   if (packs(Pack::gradient)) return;
   Stamp done = stamp();
@@ -268,10 +268,7 @@ void Aggregate::own_fields(Archive& a) {
   a.count("completed", completed_);
   a.count("first_own", first_own_);
   a.one_of("redo", redo_, Redo::packed_again);
-  a.flag("begins_at_anchor", begins_at_anchor_);
-  // Not at the model of the rank that is ahead, which has local steps of its own in it.
-  const bool at_anchor = a.loads() && a.ok() && std::exchange(begins_at_anchor_, false);
-  if (at_anchor && local_.anchor().defined()) model_.x = local_.anchor();
+  begins_at_anchor_field(a);
   a.vector("packed", packed_, model_.x.numel());
   a.vector("sent", sent_, model_.x.numel());
   a.nested("reduction", [this](Archive& inner) { reduction_->kept_fields(inner); });

@@ -102,7 +102,6 @@ class Aggregate final : public TrainingRole {
   // The operation was given up when members changed, and is done again: what this rank gave to it
   // is in its residual, or in sent_, or is packed anew.
   enum class Redo : std::int64_t { no, from_residual, packed_again } redo_ = Redo::no;
-  bool begins_at_anchor_ = false;  // with the result of an operation that another rank had
 };
 
 }  // namespace grapevine

@@ -1,9 +1,9 @@
 #include "algorithms/roles/make_role.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
+#include "algorithms/collectives/collective.hpp"
 #include "algorithms/parts/server_rules.hpp"
 #include "algorithms/roles/aggregate.hpp"
 #include "algorithms/roles/bilateral/bilateral.hpp"
@@ -47,10 +47,8 @@ std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts,
     model.x = part_of(model.x, slice_of(model.x.numel(), parts->plan.servers, index));
     return parts->plan.role->make_server({parts, rank, std::move(clients), index, model});
   }
-  const bool of_nodes = parts->plan.hierarchy > 1 && !parts->plan.role->parts_inside;
-  if (of_nodes) {
-    std::vector<Rank> members(static_cast<std::size_t>(workers));
-    std::iota(members.begin(), members.end(), 0);
+  if (node_size(parts->plan) > 1) {
+    const std::vector<Rank> members = all_ranks(workers);
     const TrainingRanks all{members, first_of_each_node(members, parts->plan.hierarchy)};
     return std::make_unique<Hierarchy>(parts, all, rank, model);
   }

@@ -83,6 +83,12 @@ void TrainingRole::common_fields(Archive& a) {
   local_.fields(a, model_.x.numel(), model_.step > 0 || phase_ == Phase::waiting);
 }
 
+void TrainingRole::begins_at_anchor_field(Archive& a) {
+  a.flag("begins_at_anchor", begins_at_anchor_);
+  const bool at_anchor = a.loads() && a.ok() && std::exchange(begins_at_anchor_, false);
+  if (at_anchor && local_.anchor().defined()) local_.return_to_anchor(model_);
+}
+
 // What the local steps have learned; those of a rank that joins begin with another's.
 void TrainingRole::shared_fields(Archive& a) { local_.fields(a, model_.x.numel(), false); }
 

@@ -63,6 +63,9 @@ class TrainingRole : public Role {
     send_all(env, stamp(), std::move(messages));
   }
   void common_fields(Archive& a);
+  // One of own_fields(). A rank that takes the model of another one, because it lacked an
+  // operation, begins at the anchor: the other's model has local steps of its own in it.
+  void begins_at_anchor_field(Archive& a);
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
@@ -72,6 +75,7 @@ class TrainingRole : public Role {
 
   LocalUpdate local_;
   Phase phase_ = Phase::ready;
+  bool begins_at_anchor_ = false;  // differences: once it is loaded
   BufferPool pool_;
 };
 

@@ -142,7 +142,7 @@ void PeerState::on_install(const InstallView& view) {
 
 // False: the run ends.
 bool PeerState::settle(const InstallView& view) {
-  if (!changes_by_mean(view)) {
+  if (!changes_by_mean(view, false)) {
     role_->take_back(*this, view.operations);
     return true;
   }
@@ -157,8 +157,9 @@ bool PeerState::settle(const InstallView& view) {
 
 // Whether nothing is kept of the members' roles but their models. A rank that joins began with the
 // wiring of the start.
-bool PeerState::changes_by_mean(const InstallView& view) const {
+bool PeerState::changes_by_mean(const InstallView& view, bool joins) const {
   if (view.kind != ViewKind::common_model || view_.merges) return false;
+  if (!joins) return config_.parts->plan.role->changes_by_mean;
   const auto parts = changed_parts(view.settings);
   return parts.ok() && (*parts)->plan.role->changes_by_mean;
 }
@@ -190,7 +191,7 @@ void PeerState::seat(const StateDict& shared, const StateDict& own) {
   const InstallView view = std::exchange(view_.install, {});
   const bool joins = std::exchange(view_.joins, false);
   const bool begins = view.kind == ViewKind::new_wiring;
-  const bool by_mean = changes_by_mean(view);
+  const bool by_mean = changes_by_mean(view, joins);
   if (joins && !is_server() && (by_mean || (begins && !view_.merges))) merge_nothing(view, shared);
   if (!by_mean && !(begins ? begin_wiring(view) : load_member(view, joins, shared, own))) return;
   if (view.kind == ViewKind::common_model) merge(view);

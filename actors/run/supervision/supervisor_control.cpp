@@ -144,8 +144,7 @@ std::string SupervisorState::why_not_fit(const LiveSettings& settings) const {
   std::iota(same.before.begin(), same.before.end(), 0);
   same.members = members_.remaining_ranks_that_train();
   if (node_size(plan) > 1)
-    same.nodes_before.resize(
-        first_of_each_node(members_.remaining_ranks_that_train(), plan.hierarchy).size());
+    same.nodes_before.resize(first_of_each_node(same.members, plan.hierarchy).size());
   std::iota(same.nodes_before.begin(), same.nodes_before.end(), 0);
   same.horizon = config_.horizon;
   const auto among = parts_among(**changed, same);

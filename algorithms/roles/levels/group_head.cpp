@@ -2,47 +2,20 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-#include <iterator>
 #include <limits>
 #include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
-#include "algorithms/roles/make_role.hpp"
 
 namespace grapevine {
-namespace {
-
-std::vector<Rank> heads_and_servers(const SharedParts& parts, std::int32_t workers) {
-  std::vector<Rank> world = data_as<LevelParts>(parts.prepared).heads();
-  for (Rank server = workers; server < workers + parts.plan.servers; ++server)
-    world.push_back(server);
-  return world;
-}
-
-Rank number_of(Rank rank, const std::vector<Rank>& world) {
-  return static_cast<Rank>(std::lower_bound(world.begin(), world.end(), rank) - world.begin());
-}
-
-NestedRole make_outside(NestedRole::Around& around, const SharedParts& parts, Rank rank,
-                        std::int32_t workers, ModelState& model) {
-  std::vector<Rank> world = heads_and_servers(parts, workers);
-  const Rank own = number_of(rank, world);
-  auto role = make_flat_role(data_as<LevelParts>(parts.prepared).outside, own,
-                             static_cast<std::int32_t>(world.size()), model);
-  return {around, std::move(world), own, std::move(role)};
-}
-
-}  // namespace
 
 GroupHead::GroupHead(Group& group, const SharedParts& parts, Rank rank, std::int32_t workers,
                      const ModelState& model)
     : group_(group),
       periods_(parts.exchanges),
+      levels_(data_as<LevelParts>(parts.prepared)),
       model_(model),
-      outside_(make_outside(*this, parts, rank, workers, model_)),
-      replicates_(data_as<LevelParts>(parts.prepared).outside->plan.role->replicates),
-      agree_(data_as<LevelParts>(parts.prepared).heads_agree()),
+      outside_(*this, levels_.heads(), workers, rank, levels_.outside, model_),
       z_(model.x) {}
 
 // After a resume the period is under way already.
@@ -119,7 +92,7 @@ void GroupHead::fields(Archive& a, std::int64_t d) {
 
 void GroupHead::settle(Env& env, std::int64_t operations, double share) {
   share_ = share;
-  behind_ = replicates_ && operations_ < operations;
+  behind_ = levels_.outside->plan.role->replicates && operations_ < operations;
   behind_ ? outside_.count_as_done(env) : outside_.take_back(env, operations);
 }
 
@@ -132,7 +105,7 @@ GroupHead::Given GroupHead::flush(Env& env) {
   if (!behind_) {
     given.x.add_(before.read());
     // In place of other groups, too: of what the heads agree on.
-    const bool is_newer = !agree_ || operations_ > period_;
+    const bool is_newer = !levels_.heads_agree() || operations_ > period_;
     given.x.add_(is_newer ? before.read() : z_.read(), share_ - 1);
     given.weight += share_ * w;
   }

@@ -79,12 +79,12 @@ class GroupHead final : private NestedRole::Around {
   // Constant after construction.
   Group& group_;
   const ExchangeSteps& periods_;
+  const LevelParts& levels_;
 
-  ModelState model_;               // of the group
-  NestedRole outside_;             // among the heads of all groups, then the servers
-  const bool replicates_, agree_;  // the heads: see RoleType
-  FrozenTensor z_;                 // where the period began,
-  std::int64_t period_ = 0;        // and which one it is
+  ModelState model_;         // of the group
+  NestedRole outside_;       // among the heads of all groups, then the servers
+  FrozenTensor z_;           // where the period began,
+  std::int64_t period_ = 0;  // and which one it is
   // Of periods that the role has not committed: what it may give up where members change.
   std::map<std::int64_t, FrozenTensor> differences_;
 

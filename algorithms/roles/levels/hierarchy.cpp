@@ -28,14 +28,8 @@ Hierarchy::Hierarchy(std::shared_ptr<const SharedParts> parts, const TrainingRan
       model_(model),
       node_(node_of(rank, ranks, parts_->plan.hierarchy)) {
   if (rank_ != node_.head()) return;
-  std::vector<Rank> world = ranks.heads;
-  const auto own = std::lower_bound(world.begin(), world.end(), rank_) - world.begin();
-  for (std::int32_t server = 0; server < parts_->plan.servers; ++server)
-    world.push_back(static_cast<Rank>(ranks.members.size()) + server);
-  auto role = make_flat_role(parts_, static_cast<Rank>(own),
-                             static_cast<std::int32_t>(world.size()), model_);
-  head_.emplace(static_cast<NestedRole::Around&>(*this), std::move(world), static_cast<Rank>(own),
-                std::move(role));
+  head_.emplace(static_cast<NestedRole::Around&>(*this), ranks.heads,
+                static_cast<std::int32_t>(ranks.members.size()), rank_, parts_, model_);
 }
 
 void Hierarchy::on_start(Env& env) {

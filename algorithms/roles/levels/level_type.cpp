@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <utility>
 
+#include "algorithms/collectives/collective.hpp"
 #include "algorithms/roles/levels/level.hpp"
 #include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
@@ -96,12 +96,6 @@ Expected<std::vector<LevelGroup>> make_groups(const SharedParts& parts,
   return groups;
 }
 
-std::vector<Rank> all_of(std::int32_t ranks) {
-  std::vector<Rank> all(static_cast<std::size_t>(ranks));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
 // In periods. Where the numbers of a run that continues changed amid a period: from the next one.
 Horizon in_periods(const Horizon& steps, const ExchangeSteps& exchanges) {
   const double length = exchanges.mean_local_steps();
@@ -130,7 +124,7 @@ Expected<std::shared_ptr<const SharedParts>> parts_outside(const SharedParts& pa
 Expected<void> prepare_levels(SharedParts& parts, std::int32_t groups) {
   if (auto fits = check_lengths(parts.plan.local.steps); !fits) return fits;
   auto inside = make_groups(
-      parts, parts.remaining.empty() ? all_of(groups * parts.plan.hierarchy) : parts.remaining);
+      parts, parts.remaining.empty() ? all_ranks(groups * parts.plan.hierarchy) : parts.remaining);
   if (!inside) return inside.error();
   auto outside = parts_outside(parts, groups);
   if (!outside) return outside.error();

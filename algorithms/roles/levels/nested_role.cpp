@@ -3,9 +3,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "algorithms/roles/make_role.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
+namespace {
+
+std::vector<Rank> with_servers(std::vector<Rank> heads, std::int32_t workers, const Plan& plan) {
+  for (Rank server = workers; server < workers + plan.servers; ++server) heads.push_back(server);
+  return heads;
+}
+
+}  // namespace
 
 class NestedRole::NestedEnv final : public Env {
  public:
@@ -51,6 +60,13 @@ class NestedRole::NestedEnv final : public Env {
   Env& env_;
   mutable std::optional<Membership> members_;  // made when it is asked for
 };
+
+NestedRole::NestedRole(Around& around, std::vector<Rank> heads, std::int32_t workers, Rank rank,
+                       const std::shared_ptr<const SharedParts>& parts, ModelState& model)
+    : around_(around),
+      world_(with_servers(std::move(heads), workers, parts->plan)),
+      own_(number_of(rank).value()),
+      role_(make_flat_role(parts, own_, static_cast<std::int32_t>(world_.size()), model)) {}
 
 std::optional<Rank> NestedRole::number_of(Rank rank) const {
   const auto at = std::lower_bound(world_.begin(), world_.end(), rank);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "algorithms/role.hpp"
+#include "algorithms/wiring/plan.hpp"
 
 namespace grapevine {
 
@@ -32,6 +33,11 @@ class NestedRole {
   // `world`: the run's ranks, ascending; `own`: this rank's number. `around` outlives this.
   NestedRole(Around& around, std::vector<Rank> world, Rank own, std::unique_ptr<Role> role)
       : around_(around), world_(std::move(world)), own_(own), role_(std::move(role)) {}
+
+  // Of a head: its world are the heads of all nodes or groups, ascending, then the plan's servers,
+  // which follow `workers` ranks that train. `rank`: one of the heads; `parts`: of the role.
+  NestedRole(Around& around, std::vector<Rank> heads, std::int32_t workers, Rank rank,
+             const std::shared_ptr<const SharedParts>& parts, ModelState& model);
 
   Role& role() { return *role_; }
   const Role& role() const { return *role_; }

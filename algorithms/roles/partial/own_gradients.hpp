@@ -25,8 +25,9 @@ class OwnGradients {
 
   // The gradient of `step`, [d], for the next contribution.
   void add(Env& env, Step step, at::Tensor gradient);
-  // One more local step towards a difference.
+  // Whether local steps have been taken towards a difference.
   bool has_steps() const { return !steps_.empty(); }
+  // One more of them.
   void note_step(Step step) { steps_.push_back({step, begun_at_}); }
   // The way from the x where the steps began to `x`, for the next contribution. `full`: steps that
   // weigh 1; fewer weigh less; 0: any number weighs 1.

@@ -101,8 +101,8 @@ void Partial::post(Env& env) {
 
 // What waits of this rank is not to wait for a gradient that does not come.
 void Partial::post_if_nothing_follows(Env& env) {
-  const bool computes = phase_ == Phase::computing || phase_ == Phase::waiting;
-  if (own_.waiting() && (rounds_.draining() || (has_no_steps_left() && !computes))) post(env);
+  const bool ends = phase_ == Phase::ready && has_no_steps_left();
+  if (own_.waiting() && (rounds_.draining() || ends)) post(env);
 }
 
 // A quorum that is complete gives the others their grace.
@@ -234,7 +234,7 @@ void Partial::count_as_done(Env& env) {
   own_.commit(env, stamp(), model_, {});
   reduction_->count_as_given();
   if (packs_differences() && own_.has_steps()) add_difference(env);
-  begins_at_anchor_ = packs_differences();
+  begins_at_anchor_ = true;
   if (std::exchange(waits_, false)) end_step(env);
 }
 
@@ -255,13 +255,10 @@ void Partial::own_fields(Archive& a) {
   a.count("produced", produced_);
   a.flag("waits", waits_);
   a.flag("from_residual", from_residual_);
-  a.flag("begins_at_anchor", begins_at_anchor_);
+  begins_at_anchor_field(a);
   own_.fields(a, model_.x.numel());
   a.nested("reduction", [this](Archive& inner) { reduction_->kept_fields(inner); });
-  if (!a.loads() || !a.ok()) return;
-  if (std::exchange(begins_at_anchor_, false) && local_.anchor().defined())
-    model_.x = local_.anchor();
-  start_round();
+  if (a.loads() && a.ok()) start_round();
 }
 
 void Partial::joiner_fields(Archive& a) {

@@ -106,7 +106,6 @@ class Partial final : public TrainingRole {
   Step produced_ = 0;           // gradients of this rank
   bool waits_ = false;          // when members changed: for the round that its last gradient is of
   bool from_residual_ = false;  // gradients that wait are in the residual
-  bool begins_at_anchor_ = false;  // with the result of a round that another rank had
   OwnGradients own_;
 
   const std::shared_ptr<Reduction> reduction_;  // of all rounds, one after the other

@@ -17,6 +17,9 @@ namespace changed_levels_run_test {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using virtual_run_test::add_deaths_and_returns;
+using virtual_run_test::end_by_samples;
+using virtual_run_test::expect_all_accounted;
 using virtual_run_test::fresh_folder;
 using virtual_run_test::make_run;
 using virtual_run_test::Quiet;
@@ -53,12 +56,9 @@ Scenario make_scenario(const std::string& preset, const Keys& inside, std::uint6
   return scenario;
 }
 
-void expect_all_accounted(const RunResult& result) {
+void expect_sound(const RunResult& result) {
   ASSERT_FALSE(result.error) << result.error->message;
-  EXPECT_EQ(result.ledger.produced,
-            result.ledger.committed + result.ledger.dropped + result.destroyed);
-  EXPECT_EQ(result.ledger.sent, result.ledger.received);
-  EXPECT_TRUE(at::isfinite(result.z.read()).all().item<bool>());
+  expect_all_accounted(result);
 }
 
 template <class F>
@@ -89,7 +89,7 @@ TEST(ChangedLevelsRun, EveryWiringContinuesWithoutTheDead) {
       for (const Rank rank : of_seed[seed % of_seed.size()])
         config.deaths.push_back({rank, at + microseconds(rng() % 20'000)});
       const RunResult result = run_virtual(config, std::make_shared<Quiet>());
-      expect_all_accounted(result);
+      expect_sound(result);
       lost += result.lost.size();
     }
   });
@@ -104,14 +104,9 @@ TEST(ChangedLevelsRun, EveryWiringTakesRanksBack) {
       SCOPED_TRACE("seed=" + std::to_string(seed));
       RunConfig config = make_run(make_scenario(preset, inside, seed));
       Rng rng(seed);
-      for (int i = 0; i < 3; ++i) {
-        const auto rank = static_cast<Rank>(rng() % kRanks);
-        const Duration death = milliseconds(200 * i) + microseconds(rng() % 150'000);
-        config.deaths.push_back({rank, death});
-        config.returns.push_back({rank, death + microseconds(1 + rng() % 40'000)});
-      }
+      add_deaths_and_returns(config, rng, 3, kRanks);
       const RunResult result = run_virtual(config, std::make_shared<Quiet>());
-      expect_all_accounted(result);
+      expect_sound(result);
       returned += result.returned;
     }
   });
@@ -130,7 +125,7 @@ TEST(ChangedLevelsRun, AReplicatedModelStaysOne) {
         return run_virtual(config, std::make_shared<Quiet>());
       };
       const RunResult result = once();
-      expect_all_accounted(result);
+      expect_sound(result);
       EXPECT_EQ(result.returned, 1);
       EXPECT_TRUE(result.lost.empty());
       EXPECT_EQ(result.consensus_distance, 0);
@@ -144,9 +139,7 @@ RunConfig make_saved(const std::string& preset, const Keys& inside, const std::s
   scenario.lr = 0.02;
   scenario.folder = fresh_folder(folder);
   RunConfig config = make_run(scenario);
-  auto parts = std::make_shared<SharedParts>(*config.parts);
-  parts->horizon.by_samples = true;
-  config.parts = parts;
+  end_by_samples(config);
   config.checkpoint_every_epochs = 0.5;
   return config;
 }
@@ -159,7 +152,7 @@ TEST(ChangedLevelsRun, ACheckpointWithoutSomeRanksIsContinuedByAll) {
     RunConfig config = make_saved(preset, kInside[0], "levels-before");
     config.deaths = {{3, milliseconds(70)}, {7, milliseconds(110)}};
     const auto observer = std::make_shared<Quiet>();
-    expect_all_accounted(run_virtual(config, observer));
+    expect_sound(run_virtual(config, observer));
     for (const std::string& path : observer->checkpoints) {
       SCOPED_TRACE(path);
       RunConfig again = make_saved(preset, kInside[0], "levels-after");
@@ -167,16 +160,15 @@ TEST(ChangedLevelsRun, ACheckpointWithoutSomeRanksIsContinuedByAll) {
       if (again.resume->lost.empty()) continue;
       ++continued;
       const RunResult result = run_virtual(again, std::make_shared<Quiet>());
-      expect_all_accounted(result);
+      expect_sound(result);
       EXPECT_TRUE(result.lost.empty());
     }
   }
   EXPECT_GT(continued, 12);
 }
 
-// The z of a period, and differences that a head has given, are in checkpoints: a rank that is lost
-// after a run has continued leaves the same state behind as in the straight one.
-TEST(ChangedLevelsRun, ALossAfterACheckpointHasTheSameEnd) {
+// All ranks are back: a run that continues ends in the same bits.
+TEST(ChangedLevelsRun, ARunThatContinuesEndsInTheStateOfTheStraightOne) {
   for (const std::string preset : {"ar", "sgp", "osgp", "local-sgd"}) {
     SCOPED_TRACE(preset);
     RunConfig straight = make_saved(preset, kInside[0], "levels-straight");
@@ -184,7 +176,7 @@ TEST(ChangedLevelsRun, ALossAfterACheckpointHasTheSameEnd) {
     straight.deaths = {{4, milliseconds(60)}};
     straight.returns = {{4, milliseconds(100)}};
     const RunResult all = run_virtual(straight, std::make_shared<Quiet>());
-    expect_all_accounted(all);
+    expect_sound(all);
     ASSERT_EQ(all.returned, 1);
     RunConfig again = make_saved(preset, kInside[0], "levels-resumed");
     again.checkpoint_every_epochs = 1;

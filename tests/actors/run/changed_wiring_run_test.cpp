@@ -17,6 +17,7 @@ namespace grapevine {
 namespace changed_wiring_run_test {
 
 using std::chrono::microseconds;
+using virtual_run_test::expect_all_accounted;
 using virtual_run_test::fresh_folder;
 using virtual_run_test::make_run;
 using virtual_run_test::Quiet;
@@ -83,11 +84,8 @@ Scenario make_scenario(const std::string& preset, std::uint64_t seed) {
 }
 
 void expect_sound(const RunResult& result, std::int32_t ranks) {
-  EXPECT_EQ(result.ledger.produced,
-            result.ledger.committed + result.ledger.dropped + result.destroyed);
-  EXPECT_EQ(result.ledger.sent, result.ledger.received);
+  expect_all_accounted(result);
   EXPECT_NEAR(result.weight_sum, static_cast<double>(ranks), 1e-6);
-  EXPECT_TRUE(at::isfinite(result.z.read()).all().item<bool>());
 }
 
 double loss_of(const Quiet& observer, double from, double to) {
@@ -251,10 +249,7 @@ TEST(ChangedWiringRun, RanksReturnToLevelsThatCameLater) {
     const auto watcher = std::make_shared<Watcher>();
     const RunResult result = run_virtual(config, watcher);
     ASSERT_FALSE(result.error) << result.error->message;
-    EXPECT_EQ(result.ledger.produced,
-              result.ledger.committed + result.ledger.dropped + result.destroyed);
-    EXPECT_EQ(result.ledger.sent, result.ledger.received);
-    EXPECT_TRUE(at::isfinite(result.z.read()).all().item<bool>());
+    expect_all_accounted(result);
     if (result.lost.empty()) {
       EXPECT_EQ(result.consensus_distance, 0);
     }

@@ -18,6 +18,9 @@ namespace joined_members_run_test {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using virtual_run_test::add_deaths_and_returns;
+using virtual_run_test::end_by_samples;
+using virtual_run_test::expect_all_accounted;
 using virtual_run_test::fresh_folder;
 using virtual_run_test::make_run;
 using virtual_run_test::Quiet;
@@ -36,24 +39,6 @@ Scenario make_scenario(const std::string& preset, std::uint64_t seed) {
   return scenario;
 }
 
-// Up to three ranks die and return, at any moment: also while members change for another, and the
-// same rank twice. A step takes about 18 ms.
-void add_deaths_and_returns(RunConfig& config, Rng& rng, int lives) {
-  for (int i = 0; i < lives; ++i) {
-    const auto rank = static_cast<Rank>(rng() % 5);
-    const Duration death = milliseconds(200 * i) + microseconds(rng() % 150'000);
-    config.deaths.push_back({rank, death});
-    config.returns.push_back({rank, death + microseconds(1 + rng() % 40'000)});
-  }
-}
-
-// Training ends after a number of samples, however many ranks share them.
-void end_by_samples(RunConfig& config) {
-  auto parts = std::make_shared<SharedParts>(*config.parts);
-  parts->horizon.by_samples = true;
-  config.parts = parts;
-}
-
 // The run ends with all ranks, and every gradient is in a model, dropped by name, or gone with its
 // rank.
 TEST(JoinedMembersRun, EveryPresetTakesRanksBack) {
@@ -66,16 +51,13 @@ TEST(JoinedMembersRun, EveryPresetTakesRanksBack) {
       SCOPED_TRACE(preset + ", seed=" + std::to_string(seed));
       RunConfig config = make_run(make_scenario(preset, seed));
       Rng rng(seed);
-      add_deaths_and_returns(config, rng, 1 + static_cast<int>(seed % 3));
+      add_deaths_and_returns(config, rng, 1 + static_cast<int>(seed % 3), 5);
       const auto observer = std::make_shared<Quiet>();
       const RunResult result = run_virtual(config, observer);
       ASSERT_FALSE(result.error) << result.error->message;
       returned += result.returned;
-      EXPECT_EQ(result.ledger.produced,
-                result.ledger.committed + result.ledger.dropped + result.destroyed);
-      EXPECT_EQ(result.ledger.sent, result.ledger.received);
+      expect_all_accounted(result);
       EXPECT_NEAR(result.weight_sum, static_cast<double>(5 - result.lost.size()), 1e-6);
-      EXPECT_TRUE(at::isfinite(result.z.read()).all().item<bool>());
     }
   }
   EXPECT_GT(presets, 12);
@@ -200,7 +182,7 @@ TEST(JoinedMembersRun, NoBatchIsTakenTwice) {
         compute = std::make_shared<Recording>(compute, rank, batches);
       }
       Rng rng(seed);
-      add_deaths_and_returns(config, rng, 3);
+      add_deaths_and_returns(config, rng, 3, 5);
       const auto observer = std::make_shared<BatchesOfSteps>(batches);
       const RunResult result = run_virtual(config, observer);
       ASSERT_FALSE(result.error) << result.error->message;

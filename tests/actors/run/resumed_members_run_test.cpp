@@ -19,6 +19,8 @@ namespace resumed_members_run_test {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using virtual_run_test::end_by_samples;
+using virtual_run_test::expect_all_accounted;
 using virtual_run_test::fresh_folder;
 using virtual_run_test::make_run;
 using virtual_run_test::Quiet;
@@ -38,12 +40,9 @@ Scenario make_scenario(const std::string& preset, std::uint64_t seed, const std:
   return scenario;
 }
 
-// Training ends after a number of samples, however many ranks share them.
 RunConfig make_config(const Scenario& scenario) {
   RunConfig config = make_run(scenario);
-  auto parts = std::make_shared<SharedParts>(*config.parts);
-  parts->horizon.by_samples = true;
-  config.parts = parts;
+  end_by_samples(config);
   return config;
 }
 
@@ -53,11 +52,8 @@ std::int64_t warnings_with(const Quiet& observer, const std::string& text) {
 }
 
 void expect_sound(const RunResult& result) {
-  EXPECT_EQ(result.ledger.produced,
-            result.ledger.committed + result.ledger.dropped + result.destroyed);
-  EXPECT_EQ(result.ledger.sent, result.ledger.received);
+  expect_all_accounted(result);
   EXPECT_NEAR(result.weight_sum, static_cast<double>(kRanks - result.lost.size()), 1e-6);
-  EXPECT_TRUE(at::isfinite(result.z.read()).all().item<bool>());
 }
 
 // A run whose rank 2 dies, and the checkpoints that it has written since.

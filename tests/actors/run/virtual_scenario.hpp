@@ -1,7 +1,9 @@
 // A training run of a quadratic in virtual time, as tests vary it.
 #pragma once
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -13,6 +15,7 @@
 #include "algorithms/wiring/role_type.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "gpu/quadratic_compute.hpp"
+#include "messages/random.hpp"
 #include "net/inproc/inproc.hpp"
 
 namespace grapevine {
@@ -84,6 +87,34 @@ inline RunConfig make_run(const Scenario& scenario) {
   run.checkpoint_folder = scenario.folder;
   run.checkpoint_every_epochs = 1;
   return run;
+}
+
+// Training ends after a number of samples, however many ranks share them.
+inline void end_by_samples(RunConfig& config) {
+  auto parts = std::make_shared<SharedParts>(*config.parts);
+  parts->horizon.by_samples = true;
+  config.parts = parts;
+}
+
+// Some of the `ranks` ranks from `first` on die and return, at any moment: also while members
+// change for another, and the same rank twice. A step takes about 18 ms.
+inline void add_deaths_and_returns(RunConfig& config, Rng& rng, int lives, std::int32_t ranks,
+                                   Rank first = 0) {
+  for (int i = 0; i < lives; ++i) {
+    const auto rank = static_cast<Rank>(first + rng() % static_cast<std::uint64_t>(ranks));
+    const Duration death =
+        std::chrono::milliseconds(200 * i) + std::chrono::microseconds(rng() % 150'000);
+    config.deaths.push_back({rank, death});
+    config.returns.push_back({rank, death + std::chrono::microseconds(1 + rng() % 40'000)});
+  }
+}
+
+// Every gradient is in a model, dropped by name, or gone with its rank, and no message is missing.
+inline void expect_all_accounted(const RunResult& result) {
+  EXPECT_EQ(result.ledger.produced,
+            result.ledger.committed + result.ledger.dropped + result.destroyed);
+  EXPECT_EQ(result.ledger.sent, result.ledger.received);
+  EXPECT_TRUE(at::isfinite(result.z.read()).all().item<bool>());
 }
 
 inline RunResult run(const Scenario& scenario,

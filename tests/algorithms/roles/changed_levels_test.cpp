@@ -71,8 +71,8 @@ constexpr std::int64_t kDimension = kRanks * kMostSteps;
 
 std::int64_t direction(Rank rank, Step step) { return rank * kMostSteps + step; }
 
-at::Tensor own_direction(Rank rank, Step step, const at::Tensor&) {
-  at::Tensor g = at::zeros({kDimension});
+at::Tensor own_direction(Rank rank, Step step, const at::Tensor& z) {
+  at::Tensor g = at::zeros_like(z);
   g[direction(rank, step)] = 1;
   return g;
 }
@@ -203,11 +203,7 @@ TEST(ChangedLevels, NestedGroupsChange) {
         WorldConfig config = levels_config(keys, seed);
         config.ranks = 8;
         config.dimension = 8 * kMostSteps;
-        RoleWorld world(config, [](Rank rank, Step step, const at::Tensor&) {
-          at::Tensor g = at::zeros({8 * kMostSteps});
-          g[direction(rank, step)] = 1;
-          return g;
-        });
+        RoleWorld world(config, own_direction);
         world.start();
         world.run_until(static_cast<std::int64_t>(world.rng()() % 900));
         const auto dead = static_cast<Rank>(seed % 8);
