@@ -79,10 +79,11 @@ struct QueryWaits {
 
 // ---- a change of members: see ViewChange ----
 
-// From now on no gradient and no timer reaches the role.
+// From now on no timer reaches the role, and no gradient that is not being computed.
 struct HoldForView {
-  std::int64_t view = 0;      // its number, from 1
-  std::vector<Rank> members;  // that train, and the servers, ascending
+  std::int64_t view = 0;       // its number, from 1
+  std::vector<Rank> members;   // that train, and the servers, ascending
+  bool gradients_end = false;  // those that are being computed reach the role before it closes
 };
 // Answer with the messages that were sent and received among these ranks.
 struct AskTraffic {
@@ -664,7 +665,7 @@ typename Inspector::result_type inspect(Inspector& f, WaitReport& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, HoldForView& m) {
-  return f(caf::meta::type_name("grapevine::HoldForView"), m.view, m.members);
+  return f(caf::meta::type_name("grapevine::HoldForView"), m.view, m.members, m.gradients_end);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, AskTraffic& m) {

@@ -151,7 +151,9 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
   config_.transport->send(std::move(envelope));
 }
 
+// Of a role that is about to be replaced nothing is computed: the one after it asks again.
 void PeerState::ask(Step step, FrozenTensor z, PartBegins parts) {
+  if (is_holding()) return;
   asked_ = step;
   in_parts_ = 0;
   if (std::exchange(deal_is_new_, false)) deal_.first_step = deal_end_ = step;
@@ -214,10 +216,10 @@ void PeerState::finished() {
 
 // ---- handlers ----
 
-// The worker still computes what is before it. Of a role that was replaced, or will be, it is of no
-// use: the gradient is asked for again.
+// The worker still computes what is before it. Of a role that was replaced, or will be at once, it
+// is of no use: the gradient is asked for again.
 void PeerState::on_gradient_part(GradientPart& part) {
-  if (stale_ > 0 || is_holding()) return;
+  if (stale_ > 0 || !takes_gradient()) return;
   GRAPEVINE_CHECK(asked_ == part.step, "rank ", config_.rank, ": a part of the gradient of step ",
                   part.step, " was not asked for");
   in_parts_ += part.value.nbytes();
@@ -236,7 +238,7 @@ void PeerState::on_gradient(Gradient& gradient) {
   GRAPEVINE_CHECK(asked_ == gradient.step, "rank ", config_.rank, ": the gradient of step ",
                   gradient.step, " was not asked for");
   asked_.reset();
-  if (is_holding()) return;  // the role after this one asks again
+  if (!takes_gradient()) return;  // the role after this one asks again
   deal_end_ = std::max(deal_end_, gradient.step + 1);
   buffers_ = gradient.buffers;
   last_gradient_ = gradient;
@@ -252,6 +254,7 @@ void PeerState::on_gradient(Gradient& gradient) {
   trace_.produced(trace_now(), event, gradient.data_seconds, gradient.compute_seconds);
   handling_from_ = -1;
   role_->on_gradient(*this, std::move(gradient));
+  if (std::exchange(view_.gradient_ends, false)) answer_traffic();
 }
 
 void PeerState::on_envelope(Envelope& envelope) {

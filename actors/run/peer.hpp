@@ -66,8 +66,8 @@ struct Cut {
   std::optional<std::string> shards;  // of TakeSnapshot, once it has come
 };
 
-// Of a change of members: no gradient and no timer reaches the role, messages do (draining); its
-// role is closed, and messages are those of the view to come.
+// Of a change of members: no timer and no new gradient reaches the role, messages do (draining);
+// its role is closed, and messages are those of the view to come.
 enum class ViewStage { stable, draining, closed };
 
 // Of the members, as one rank takes part.
@@ -77,8 +77,9 @@ struct PeerView {
   TrainingRanks ranks;         // of the role
   std::vector<Rank> proposed;  // of the view to come
   ViewStage stage = ViewStage::stable;
-  std::set<Rank> arriving;  // of those, that were lost for the role
-  std::int64_t asked = -1;  // round of a question about traffic that is not answered; -1: none
+  bool gradient_ends = false;  // draining: the gradient that is computed reaches the role
+  std::set<Rank> arriving;     // of those, that were lost for the role
+  std::int64_t asked = -1;     // round of a question about traffic that is not answered; -1: none
   std::optional<Traffic> traffic;  // the last answer, unless a message or a loss has come since
   std::int64_t operations = 0;     // that Role::close() has returned
   bool settled = false;            // what was open is taken back, or counts
@@ -175,6 +176,7 @@ class PeerState : public Env {
   bool serves_with_buffers() const;
   World world() const;
   bool is_holding() const;
+  bool takes_gradient() const;
   std::optional<Traffic> count_traffic() const;
   void answer_traffic();
   void begin_to_join();

@@ -166,8 +166,9 @@ class RoleWorld {
   }
 
   // The ranks that are up continue among themselves and with `joining`, which are not: everything
-  // that is on the wire arrives, then each role is replaced by one among them, as the actors do it.
-  // `between` sees their models before they go on.
+  // that is on the wire arrives, and, where no member is lost, the gradients that are computed;
+  // then each role is replaced by one among them, as the actors do it. `between` sees their models
+  // before they go on.
   void change_members(
       const std::vector<Rank>& joining = {}, const std::function<void()>& between = [] {}) {
     if (parts_->plan.role->changes_by_mean)
@@ -236,14 +237,23 @@ class RoleWorld {
                                   {0, at::zeros_like(role->optimizer_state()), false});
   }
 
-  // Every message arrives; the news of deaths are known.
+  // Every message arrives, and the gradient of each rank that computes one where no member is lost;
+  // the news of deaths are known.
   void come_to_rest() {
+    const bool ends =
+        std::all_of(members_.begin(), members_.end(), [this](Rank rank) { return at(rank).up; });
+    for (Seat& seat : ranks_) seat.ends_gradient = ends && seat.up && seat.request;
+    for (Seat& seat : ranks_) seat.holds = true;
     for (const Rank server : servers())
       for (Rank dead = 0; dead < config_.ranks; ++dead)
         if (news_.count({dead, server}) > 0) tell_of_death({dead, server});
     news_.clear();
     timers_.clear();
-    while (deliver_any()) {
+    while (deliver_any(true)) {
+    }
+    for (Seat& seat : ranks_) {
+      seat.request.reset();  // the role after this one asks again
+      seat.holds = false;
     }
   }
 
@@ -572,12 +582,14 @@ class RoleWorld {
         world->lose(envelope);
     }
     void compute(Step step, FrozenTensor z) override {
+      if (holds) return;
       GRAPEVINE_CHECK(!request, "two gradients asked for at once");
       request = GradientRequest{step, std::move(z), {}, {}};
       left = 1;
     }
     void compute_in_parts(Step step, FrozenTensor z, const PartBegins& parts) override {
       compute(step, std::move(z));
+      if (holds) return;
       request->parts = parts;
       left = parts ? parts->size() : 1;
     }
@@ -600,6 +612,8 @@ class RoleWorld {
     std::vector<Event> log;
     bool is_finished = false;
     bool up = true;
+    bool holds = false;          // its role is about to be replaced: it computes nothing more
+    bool ends_gradient = false;  // but what it computes reaches the role
     std::map<Step, at::Tensor> computed;  // gradients that the role has and did not commit
     std::map<std::pair<std::int64_t, Rank>, Share> arrived;  // delivered, not folded yet
   };
@@ -618,13 +632,16 @@ class RoleWorld {
     return static_cast<std::int32_t>(std::find(members_.begin(), members_.end(), rank) -
                                      members_.begin());
   }
-  // One message that is on the wire, of a random pair; false where there is none.
-  bool deliver_any() {
+  // One message that is on the wire, of a random pair, or with `gradients` one that ends; false
+  // where there is none.
+  bool deliver_any(bool gradients = false) {
     choices_.clear();
     for (auto& [pair, queue] : wires_)
       if (!queue.empty()) choices_.push_back({pair, nullptr});
+    for (Seat& seat : ranks_)
+      if (gradients && seat.ends_gradient) choices_.push_back({{}, &seat});
     if (choices_.empty()) return false;
-    deliver(choices_[rng_() % choices_.size()].arrival);
+    happen(choices_[rng_() % choices_.size()]);
     return true;
   }
   void happen(const Choice& choice) {
@@ -705,6 +722,7 @@ class RoleWorld {
     if (seat.left > 1) return give_part(seat);
     GradientRequest request = std::move(*seat.request);
     seat.request.reset();
+    seat.ends_gradient = false;
     ++seat.given;
     Gradient gradient;
     gradient.step = request.step;

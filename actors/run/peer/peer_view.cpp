@@ -32,6 +32,8 @@ bool contains(const std::vector<Rank>& ranks, Rank rank) {
 
 bool PeerState::is_holding() const { return view_.stage != ViewStage::stable; }
 
+bool PeerState::takes_gradient() const { return !is_holding() || view_.gradient_ends; }
+
 // A rank that was dropped alive ends when its process is told so. The first view of a rank that has
 // not been started is one that it joins. A rank that returns has had its loss reported by all links
 // before anybody is asked to hold for it.
@@ -50,6 +52,9 @@ void PeerState::on_hold(HoldForView hold) {
   view_.awaits_state = false;
   view_.take.reset();  // the supervisor has given that cut up
   view_.asked = -1;
+  // Of a gradient that an earlier proposal had not waited for, parts may be missing.
+  const bool is_whole = view_.stage == ViewStage::stable || view_.gradient_ends;
+  view_.gradient_ends = hold.gradients_end && is_whole && asked_.has_value();
   if (view_.stage == ViewStage::stable) view_.stage = ViewStage::draining;
 }
 
@@ -65,8 +70,8 @@ void PeerState::begin_to_join() {
     if (auto* envelope = std::get_if<Envelope>(&event)) on_envelope(*envelope);
 }
 
-// Answered once this rank has heard of the end of all that are no members: their messages have
-// arrived then.
+// Answered once this rank has heard of the end of all that are no members, whose messages have
+// arrived then, and once the gradient that it computes has reached the role.
 void PeerState::on_ask_traffic(AskTraffic ask) {
   if (ask.view != view_.number) return;
   view_.asked = ask.round;
@@ -74,7 +79,7 @@ void PeerState::on_ask_traffic(AskTraffic ask) {
 }
 
 void PeerState::answer_traffic() {
-  if (view_.asked < 0) return;
+  if (view_.asked < 0 || view_.gradient_ends) return;
   if (!view_.traffic) view_.traffic = count_traffic();
   if (!view_.traffic) return;
   view_.traffic->round = std::exchange(view_.asked, -1);

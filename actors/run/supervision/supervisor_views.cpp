@@ -21,13 +21,14 @@ Duration interval_after(std::int64_t rounds) {
 }  // namespace
 
 // The remaining ranks continue among themselves. Where all have taken their last step there is
-// nothing to continue.
+// nothing to continue. A gradient that is computed while nobody is lost has its exchange, and is
+// not computed again; after a loss its exchange could not end.
 void SupervisorState::begin_view_change() {
   if (!config_.changes_members || stage_ != Stage::running) return;
   interrupt_checkpoint();
   if (config_.models.changes_by_mean && !wiring_.in_progress()) wiring_.begin(settings_, newest_);
   view_.begin(members_.remaining_ranks_that_train(), provide_servers());
-  crew_.send_to_ranks(HoldForView{view_.number(), view_.participants()});
+  crew_.send_to_ranks(HoldForView{view_.number(), view_.participants(), !view_.loses_members()});
   ask_for_traffic();
 }
 
@@ -52,6 +53,8 @@ void SupervisorState::continue_view_change(ViewChange::Next next) {
     case ViewChange::Next::ask_later:
       return self_->delayed_send(SupervisorActor{self_}, interval_after(view_.rounds()),
                                  AskTrafficAgain{});
+    case ViewChange::Next::ask_again:
+      return ask_for_traffic();
     case ViewChange::Next::close:
       return crew_.send_to_ranks(CloseView{view_.number()});
     case ViewChange::Next::install:

@@ -38,6 +38,11 @@ bool ViewChange::takes_part(Rank rank) const {
          std::binary_search(servers_.begin(), servers_.end(), rank);
 }
 
+bool ViewChange::loses_members() const {
+  const std::vector<Rank>& before = installed_.members;
+  return !std::includes(members_.begin(), members_.end(), before.begin(), before.end());
+}
+
 bool ViewChange::is_arriving(Rank rank) const {
   const std::vector<Rank>& before = installed_.members;
   return in_progress() && std::binary_search(members_.begin(), members_.end(), rank) &&
@@ -68,7 +73,7 @@ ViewChange::Next ViewChange::add(const Traffic& traffic) {
   }
   const bool still = sent == received && sent == last_sent_;
   last_sent_ = sent == received ? sent : -1;
-  if (!still) return Next::ask_later;
+  if (!still) return last_sent_ < 0 ? Next::ask_later : Next::ask_again;
   stage_ = Stage::closing;
   return Next::close;
 }

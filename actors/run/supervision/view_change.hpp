@@ -1,6 +1,7 @@
 // ViewChange: the steps of a change of members. Decides, and sends nothing.
 //
-//   hold     no gradient and no timer reaches a role; messages still do
+//   hold     no timer reaches a role, and no gradient but, where nobody is lost, the one that its
+//            worker computes; messages still do
 //   drain    until no message is on its way: all members together have received what they have
 //            sent, in two rounds of questions without a message in between (Mattern 1987)
 //   close    every role ends what it can (Role::close)
@@ -33,7 +34,8 @@ class ViewChange {
 
     static Models of(const Plan& plan);
   };
-  enum class Next { wait, ask_later, close, install };
+  // ask_again: nothing is on its way, as far as one round can say.
+  enum class Next { wait, ask_later, ask_again, close, install };
 
   ViewChange() = default;
   // `ranks`: of the start, with its servers. `number`, `first_batch`: of their view; 0: the first.
@@ -58,6 +60,8 @@ class ViewChange {
   // The ranks of that view, ascending, and the servers of it and of the one before.
   std::vector<Rank> participants() const;
 
+  // Whether a member of the view before is none of the view in progress.
+  bool loses_members() const;
   // Whether the rank is a member of the view in progress, and was none of the one before.
   bool is_arriving(Rank rank) const;
 

@@ -192,6 +192,29 @@ TEST(ChangedWiringRun, AChainOfPresetsTrainsOn) {
   }
 }
 
+// The gradients that are computed when a change begins are in the step before it: none is computed
+// twice, and no step takes much longer than its gradient.
+TEST(ChangedWiringRun, NoGradientIsComputedTwice) {
+  constexpr double kGradient = 0.02;  // of the slowest rank, seconds
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    SCOPED_TRACE("seed=" + std::to_string(seed));
+    Scenario scenario = make_scenario("ar", seed);
+    scenario.steps = 60;
+    scenario.delay = "rank=0:20ms,rank=1:17ms,rank=2:20ms,rank=3:13ms";
+    const auto watcher = std::make_shared<Watcher>();
+    const RunResult result = run_virtual(make_config(scenario, {{1, {{kAlgorithmSetting, "sgp"}}},
+                                                                {2, {{kAlgorithmSetting, "gtopk"}}},
+                                                                {3, {{"lr", "0.03"}}},
+                                                                {4, {{kAlgorithmSetting, "ar"}}}}),
+                                         watcher);
+    ASSERT_FALSE(result.error) << result.error->message;
+    EXPECT_EQ(watcher->changes.size(), 4u);
+    for (const StepReport& step : watcher->steps)
+      EXPECT_LT(step.batch_time_s, 1.5 * kGradient)
+          << "rank " << step.rank << ", step " << step.step;
+  }
+}
+
 // So do nodes and levels. All ranks end with one model, and the same run again has the same trace.
 TEST(ChangedWiringRun, NodesAndLevelsComeAndGo) {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {

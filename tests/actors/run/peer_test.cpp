@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -32,7 +33,8 @@ struct Received : Inbox {
 class PeerCut : public VirtualActors {
  protected:
   // `room`: records of its trace that may wait for the disk; none: it does not trace.
-  explicit PeerCut(std::optional<std::size_t> room = {}, const std::string& preset = "sgp") {
+  explicit PeerCut(std::optional<std::size_t> room = {}, const std::string& preset = "sgp",
+                   const std::string& delay = "") {
     QuadraticConfig quadratic;
     quadratic.dimension = 4;
     quadratic.ranks = 2;
@@ -46,6 +48,7 @@ class PeerCut : public VirtualActors {
     config.parameters = compute->initial_parameters();
     config.buffers = compute->initial_buffers();
     config.worker.compute = std::move(compute);
+    config.worker.delay = *parse_delay(delay, 2, 1);
     config.supervisor = played<SupervisorActor>();
     config.detach_worker = false;
     if (room) {
@@ -151,6 +154,63 @@ TEST_F(PeerCut, EndsWithTheMarkerOfTheLastChannel) {
   EXPECT_EQ(markers(), std::vector<std::int64_t>{1});
   send(Marker{1});
   EXPECT_EQ(snapshots(), std::vector<std::int64_t>{1});
+}
+
+// Rank 0 of two that do all-reduce, whose first gradient is on its way.
+class PeerHolding : public PeerCut {
+ protected:
+  PeerHolding() : PeerCut({}, "ar", "rank=0:20ms") {}
+
+  // Whether the question of that view's traffic is answered.
+  bool answers(std::int64_t view) {
+    self_->send(peer_, AskTraffic{view, 1});
+    return has_answered();
+  }
+  bool has_answered() {
+    settle();
+    bool found = false, empty = false;
+    while (!empty)
+      self_->receive([&](const Traffic&) { found = true; }, [](const StepReport&) {},
+                     [](const RankFigures&) {}, [](Progress) {},
+                     [](const RankFailed& failed) { ADD_FAILURE() << failed.error.message; },
+                     caf::after(std::chrono::seconds(0)) >> [&] { empty = true; });
+    return found;
+  }
+  void end_gradient() { scheduler_.advance_time(std::chrono::milliseconds(20)); }
+  std::size_t chunks() const {
+    return static_cast<std::size_t>(std::count_if(
+        other_->envelopes.begin(), other_->envelopes.end(),
+        [](const Envelope& sent) { return std::holds_alternative<Chunk>(sent.payload); }));
+  }
+};
+
+TEST_F(PeerHolding, TheGradientThatIsComputedReachesTheRole) {
+  self_->send(peer_, HoldForView{1, {0, 1}, true});
+  EXPECT_FALSE(answers(1)) << "messages of its exchange are still to come";
+  EXPECT_EQ(chunks(), 0u);
+  end_gradient();
+  EXPECT_TRUE(has_answered());
+  EXPECT_EQ(chunks(), 1u);
+}
+
+TEST_F(PeerHolding, AfterALossItDoesNot) {
+  self_->send(peer_, HoldForView{1, {0, 1}, false});
+  EXPECT_TRUE(answers(1));
+  end_gradient();
+  settle();
+  EXPECT_EQ(chunks(), 0u);
+}
+
+TEST_F(PeerHolding, ALossDoesNotWaitForIt) {
+  self_->send(peer_, HoldForView{1, {0, 1}, true});
+  EXPECT_FALSE(answers(1));
+  self_->send(peer_, HoldForView{2, {0, 1}, false});
+  EXPECT_TRUE(answers(2));
+  self_->send(peer_, HoldForView{3, {0, 1}, true});
+  EXPECT_TRUE(answers(3)) << "parts of it may have been left out";
+  end_gradient();
+  settle();
+  EXPECT_EQ(chunks(), 0u);
 }
 
 // Rank 0 of two that do all-reduce: it waits for the other's part of the first sum.

@@ -35,8 +35,8 @@ TEST(ViewChange, ClosesOnceNoMessageIsOnItsWay) {
     EXPECT_EQ(answer(change, round, 2, 4, 4), Next::wait);
     return answer(change, round, 5, 1, sent - 2);
   };
-  EXPECT_EQ(all(5), Next::ask_later) << "balanced once";
-  EXPECT_EQ(all(6), Next::ask_later) << "a message was sent and received in between";
+  EXPECT_EQ(all(5), Next::ask_again) << "balanced once";
+  EXPECT_EQ(all(6), Next::ask_again) << "a message was sent and received in between";
   EXPECT_EQ(all(6), Next::close);
   EXPECT_FALSE(change.draining());
 }
@@ -51,8 +51,20 @@ TEST(ViewChange, IgnoresAnswersToEarlierQuestionsAndOfOthers) {
   EXPECT_EQ(answer(change, old + 1, 0, 0, 0), Next::wait);
   EXPECT_EQ(answer(change, old + 1, 3, 0, 0), Next::wait) << "no member";
   EXPECT_EQ(change.add(Traffic{7, old + 1, 1, 0, 0}), Next::wait) << "of another view";
-  EXPECT_EQ(answer(change, old + 1, 1, 0, 0), Next::ask_later);
+  EXPECT_EQ(answer(change, old + 1, 1, 0, 0), Next::ask_again);
   EXPECT_EQ(close(change, 0, 0, 0, 0), Next::wait) << "nobody was asked to close";
+}
+
+TEST(ViewChange, KnowsWhetherAMemberIsLost) {
+  ViewChange change({{0, 1, 2}, {}});
+  change.begin({0, 1, 2});
+  EXPECT_FALSE(change.loses_members());
+  change.begin({0, 2});
+  EXPECT_TRUE(change.loses_members());
+  change.begin({0, 2, 3});
+  EXPECT_TRUE(change.loses_members()) << "another one comes";
+  change.begin({0, 1, 2, 3});
+  EXPECT_FALSE(change.loses_members());
 }
 
 const Horizon kHorizon = {100, 10};
