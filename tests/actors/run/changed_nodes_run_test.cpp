@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/run/simulation/virtual_world.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/random.hpp"
 #include "tests/actors/run/virtual_scenario.hpp"
@@ -197,6 +198,9 @@ TEST(ChangedNodesRun, EndsWithoutAnyHead) {
   scenario.ranks = 6;
   RunConfig config = make_run(scenario);
   config.deaths = {{0, milliseconds(80)}, {3, milliseconds(80)}};
+  // Else the rest of the first node has the state of the other head before that one is lost.
+  config.world = std::make_shared<VirtualWorld>();
+  config.world->control_delay = milliseconds(1);
   const RunResult result = run_virtual(config, std::make_shared<Quiet>());
   ASSERT_TRUE(result.error);
   EXPECT_EQ(result.error->code, Errc::peer_down);
