@@ -63,8 +63,7 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
   planned_steps_ = config_.parts->horizon.steps;
   const Plan& plan = config_.parts->plan;
   const std::int32_t present = config_.workers + plan.servers;
-  membership_.alive.assign(static_cast<std::size_t>(config_.ranks), false);
-  std::fill_n(membership_.alive.begin(), present, true);
+  member_ = ViewMember(config_.rank, config_.ranks, present);
   for (Rank rank = 0; rank < first_server(); ++rank) view_.ranks.members.push_back(rank);
   view_.ranks.servers = RunMembers(present, plan.servers).server_ranks();
   if (node_size(plan) > 1 && changes_members(plan))
@@ -129,8 +128,7 @@ Timestamp PeerState::now() const {
 
 void PeerState::send(Rank to, Stamp stamp, Payload payload) {
   // A rank of the run that this one continues with fewer; or one that joins, to a role that had it.
-  if (to >= config_.ranks || (view_.stage == ViewStage::draining && view_.arriving.count(to) > 0))
-    return;
+  if (to >= config_.ranks || !member_.sends_to(to)) return;
   stamp.sent = now();
   stamp.sequence = ++sequence_;
   Envelope envelope{config_.rank, to, stamp, std::move(payload)};
@@ -140,20 +138,19 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
   trace_.message(trace_now(), event, envelope.payload);
   // A role that has not received the loss. Nothing would balance this message, neither here nor at
   // the rank, which may have returned already.
-  if (!membership_.is_alive(to)) {
+  if (!membership().is_alive(to)) {
     --ledger_.sent;
     ++ledger_.sent_before;
     return;
   }
-  ++sent_to_[to];
-  view_.traffic.reset();
+  member_.count_sent(to);
   figures_.add_sent(to, event.bytes);
   config_.transport->send(std::move(envelope));
 }
 
 // Of a role that is about to be replaced nothing is computed: the one after it asks again.
 void PeerState::ask(Step step, FrozenTensor z, PartBegins parts) {
-  if (is_holding()) return;
+  if (member_.is_holding()) return;
   asked_ = step;
   in_parts_ = 0;
   if (std::exchange(deal_is_new_, false)) deal_.first_step = deal_end_ = step;
@@ -171,7 +168,7 @@ void PeerState::ask(Step step, FrozenTensor z, PartBegins parts) {
 }
 
 void PeerState::after(Duration delay, TimerId id) {
-  self_->delayed_send(PeerActor{self_}, delay, TimerFired{id, view_.installed});
+  self_->delayed_send(PeerActor{self_}, delay, TimerFired{id, member_.installed()});
 }
 
 void PeerState::record(const Event& event) {
@@ -207,7 +204,7 @@ void PeerState::count(const Event& event) {
 
 void PeerState::finished() {
   if (view_.merges)
-    return self_->send(config_.supervisor, ModelShared{view_.installed, config_.rank});
+    return self_->send(config_.supervisor, ModelShared{member_.installed(), config_.rank});
   send_epoch_models();
   flush_trace();
   report_figures();
@@ -219,7 +216,7 @@ void PeerState::finished() {
 // The worker still computes what is before it. Of a role that was replaced, or will be at once, it
 // is of no use: the gradient is asked for again.
 void PeerState::on_gradient_part(GradientPart& part) {
-  if (stale_ > 0 || !takes_gradient()) return;
+  if (stale_ > 0 || !member_.takes_gradient()) return;
   GRAPEVINE_CHECK(asked_ == part.step, "rank ", config_.rank, ": a part of the gradient of step ",
                   part.step, " was not asked for");
   in_parts_ += part.value.nbytes();
@@ -238,7 +235,7 @@ void PeerState::on_gradient(Gradient& gradient) {
   GRAPEVINE_CHECK(asked_ == gradient.step, "rank ", config_.rank, ": the gradient of step ",
                   gradient.step, " was not asked for");
   asked_.reset();
-  if (!takes_gradient()) return;  // the role after this one asks again
+  if (!member_.takes_gradient()) return;  // the role after this one asks again
   deal_end_ = std::max(deal_end_, gradient.step + 1);
   buffers_ = gradient.buffers;
   last_gradient_ = gradient;
@@ -254,7 +251,7 @@ void PeerState::on_gradient(Gradient& gradient) {
   trace_.produced(trace_now(), event, gradient.data_seconds, gradient.compute_seconds);
   handling_from_ = -1;
   role_->on_gradient(*this, std::move(gradient));
-  if (std::exchange(view_.gradient_ends, false)) answer_traffic();
+  if (member_.end_gradient()) answer_traffic();
 }
 
 void PeerState::on_envelope(Envelope& envelope) {
@@ -263,7 +260,7 @@ void PeerState::on_envelope(Envelope& envelope) {
     return;
   }
   // After the report of its end, which follows all messages that had arrived by then.
-  if (!membership_.is_alive(envelope.from)) return;
+  if (!membership().is_alive(envelope.from)) return;
   const Rank from = envelope.from;
   place(envelope);
   if (!is_held(stalls_.on_link(envelope), from)) arrive(std::move(envelope));
@@ -271,7 +268,7 @@ void PeerState::on_envelope(Envelope& envelope) {
 
 // A role that was replaced waits no longer.
 void PeerState::on_timer(const TimerFired& timer) {
-  if (timer.view != view_.installed || is_holding()) return;
+  if (timer.view != member_.installed() || member_.is_holding()) return;
   handling_from_ = -1;
   role_->on_timer(*this, timer.id);
 }
@@ -283,18 +280,13 @@ bool PeerState::is_held(const std::optional<Duration>& stall, Rank from) {
   return stall.has_value();
 }
 
-void PeerState::count_received(Rank from) {
-  ++received_from_[from];
-  view_.traffic.reset();
-}
-
 void PeerState::on_stall_over(Rank from) {
   for (Envelope& envelope : stalls_.release(from)) {
     if (from != MessageStalls::kAny) {
       arrive(std::move(envelope));
       continue;
     }
-    count_received(envelope.from);
+    member_.count_received(envelope.from);
     deliver(std::move(envelope));
   }
 }
@@ -302,7 +294,7 @@ void PeerState::on_stall_over(Rank from) {
 void PeerState::arrive(Envelope&& envelope) {
   if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
     if (marker->id == kLostMessage) return count_lost(envelope.from);
-    if (view_.stage == ViewStage::closed) return view_.early.push_back(std::move(envelope));
+    if (member_.is_closed()) return view_.early.push_back(std::move(envelope));
     return on_marker(envelope.from, marker->id);
   }
   if (auto* chunk = std::get_if<StateChunk>(&envelope.payload)) {
@@ -315,10 +307,10 @@ void PeerState::arrive(Envelope&& envelope) {
   trace_.message(trace_now(), event, envelope.payload);
   const Rank from = envelope.from;
   const auto* chunk = std::get_if<StateChunk>(&envelope.payload);
-  const bool takes = chunk == nullptr && view_.stage != ViewStage::closed;
+  const bool takes = chunk == nullptr && !member_.is_closed();
   // Not before the stall is over is it received: a change of members waits for it.
   if (takes && is_server() && is_held(stalls_.at_server(envelope), MessageStalls::kAny)) return;
-  count_received(from);
+  member_.count_received(from);
   if (chunk != nullptr) return on_state_chunk(*chunk);
   if (!takes) return view_.early.push_back(std::move(envelope));
   deliver(std::move(envelope));
@@ -333,7 +325,7 @@ void PeerState::pass_on(const Actor& actor, Rank from, StateChunk& chunk) {
 // The counts of messages in flight balance; the role is told nothing.
 void PeerState::count_lost(Rank from) {
   ++ledger_.received;
-  count_received(from);
+  member_.count_received(from);
 }
 
 // A message may complete an epoch while the worker computes.
@@ -351,10 +343,9 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
     return;
   }
   const Rank peer = lost.peer;
-  auto alive = membership_.alive[static_cast<std::size_t>(peer)];
-  if (!alive) return;
+  if (!membership().is_alive(peer)) return;
   on_stall_over(peer);
-  alive = false;
+  member_.lose(peer);
   figures_.add_view();
   handling_from_ = -1;
   trace_.view(trace_now(), model_.step, peer);
@@ -373,19 +364,17 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   }
   const bool changes = changes_members(config_.parts->plan);
   // It serves the others while these come to rest.
-  if (!changes || (is_server() && view_.stage != ViewStage::closed))
-    role_->on_peer_down(*this, peer);
+  if (!changes || (is_server() && !member_.is_closed())) role_->on_peer_down(*this, peer);
   if (changes) answer_traffic();
   leave_if_stranded();
 }
 
 void PeerState::forget_messages(Rank peer) {
-  view_.traffic.reset();
-  const std::int64_t sent = std::exchange(sent_to_[peer], 0);
-  ledger_.sent -= sent;
-  ledger_.sent_before += sent;
+  const ViewMember::Counts counts = member_.forget(peer);
+  ledger_.sent -= counts.sent;
+  ledger_.sent_before += counts.sent;
   // A message that is still held back would reach the rank's next life.
-  ledger_.received -= std::exchange(received_from_[peer], 0) + stalls_.forget(peer);
+  ledger_.received -= counts.received + stalls_.forget(peer);
 }
 
 namespace {
@@ -409,7 +398,7 @@ StateDict short_measures(Rank rank, const StateDict& measures) {
 }  // namespace
 
 void PeerState::on_collect(bool with_model) {
-  if (view_.stage == ViewStage::closed) {
+  if (member_.is_closed()) {
     view_.collect = with_model;
     return leave_if_stranded();
   }
@@ -452,7 +441,7 @@ void PeerState::fail(Error error) { self_->send(config_.supervisor, RankFailed{s
 
 // A rank of a view to come has no state of it yet.
 void PeerState::on_snapshot(const TakeSnapshot& take) {
-  if (view_.stage == ViewStage::closed) {
+  if (member_.is_closed()) {
     view_.take = take;
     return;
   }
@@ -474,7 +463,7 @@ void PeerState::cut(std::int64_t id) {
   for (const Envelope& envelope : stalls_.undelivered()) cut_->in_flight.push_back(envelope);
   trace_.cut(trace_now(), model_.step, id);
   for (Rank peer = 0; peer < config_.ranks; ++peer) {
-    if (peer == config_.rank || !membership_.is_alive(peer)) continue;
+    if (peer == config_.rank || !membership().is_alive(peer)) continue;
     cut_->open.insert(peer);
     Envelope envelope;
     envelope.from = config_.rank;
@@ -539,7 +528,7 @@ StateDict PeerState::snapshot() const {
   state.put_all("role", role_->save());
   if (deal_.ranks == 0) return state;  // the members are those of the start
   SavedView view;
-  view.number = view_.installed;
+  view.number = member_.installed();
   view.ranks = view_.ranks;
   view.first_step = config_.parts->horizon.first_step;
   view.first_epoch = config_.parts->horizon.first_epoch;
@@ -558,7 +547,7 @@ Expected<void> PeerState::restore(const StateDict& state) {
   for (std::size_t i = 0; i < in_flight.entries().size(); ++i) {
     const auto text = in_flight.text(std::to_string(i));
     if (!text) return text.error();
-    auto envelope = stored_envelope(*text, static_cast<std::int32_t>(membership_.alive.size()));
+    auto envelope = stored_envelope(*text, membership().world_size());
     if (!envelope) return envelope.error();
     place(*envelope);
     if (envelope->from < config_.ranks) undelivered_.push_back(std::move(*envelope));
@@ -572,14 +561,14 @@ Expected<void> PeerState::restore(const StateDict& state) {
 
 // The role that its model belongs to: of the members of that moment.
 Expected<void> PeerState::restore_view(const StateDict& state) {
-  for (const Rank rank : config_.absent) membership_.alive[static_cast<std::size_t>(rank)] = false;
+  for (const Rank rank : config_.absent) member_.lose(rank);
   auto view = load_view(state, config_.rank, !is_server());
   if (!view) return view.error();
   if (!view->has_value()) return {};
   SavedView& saved = **view;
-  const auto ranks =
-      static_cast<std::size_t>(std::max(config_.ranks, saved.ranks.members.back() + 1));
-  membership_.alive.resize(ranks, false);  // this run may have fewer
+  std::vector<bool> alive = membership().alive;
+  const Rank most = std::max(config_.ranks, saved.ranks.members.back() + 1);
+  alive.resize(static_cast<std::size_t>(most), false);  // this run may have fewer
   MemberChange change;
   const std::vector<Rank>& members = saved.ranks.members;
   change.before.resize(members.size());
@@ -598,8 +587,8 @@ Expected<void> PeerState::restore_view(const StateDict& state) {
   role_ = make_member_role(config_.parts, saved.ranks, config_.rank, model_);
   for (Rank rank = 0; rank < first_server(); ++rank)
     if (!std::binary_search(members.begin(), members.end(), rank))
-      membership_.alive[static_cast<std::size_t>(rank)] = false;
-  view_.number = view_.installed = saved.number;
+      alive[static_cast<std::size_t>(rank)] = false;
+  member_.restore(saved.number, std::move(alive));
   view_.ranks = std::move(saved.ranks);
   deal_ = saved.deal;
   deal_is_new_ = saved.deal_is_new;

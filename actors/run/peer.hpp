@@ -8,12 +8,12 @@
 #include <variant>
 
 #include "actors/protocol.hpp"
-#include "actors/record/by_rank.hpp"
 #include "actors/record/rank_figures.hpp"
 #include "actors/record/trace_budget.hpp"
 #include "actors/record/trace_recorder.hpp"
 #include "actors/run/control/live_settings.hpp"
 #include "actors/run/gpu_worker.hpp"
+#include "actors/run/peer/view_member.hpp"
 #include "actors/run/stalls.hpp"
 #include "actors/run/step_times.hpp"
 #include "actors/run/validate.hpp"
@@ -66,30 +66,18 @@ struct Cut {
   std::optional<std::string> shards;  // of TakeSnapshot, once it has come
 };
 
-// Of a change of members: no timer and no new gradient reaches the role, messages do (draining);
-// its role is closed, and messages are those of the view to come.
-enum class ViewStage { stable, draining, closed };
-
-// Of the members, as one rank takes part.
+// Of the views, what ViewMember does not decide: the roles and their states.
 struct PeerView {
-  std::int64_t number = 0;     // the newest that was proposed
-  std::int64_t installed = 0;  // of the role
-  TrainingRanks ranks;         // of the role
-  std::vector<Rank> proposed;  // of the view to come
-  ViewStage stage = ViewStage::stable;
-  bool gradient_ends = false;  // draining: the gradient that is computed reaches the role
-  std::set<Rank> arriving;     // of those, that were lost for the role
-  std::int64_t asked = -1;     // round of a question about traffic that is not answered; -1: none
-  std::optional<Traffic> traffic;  // the last answer, unless a message or a loss has come since
-  std::int64_t operations = 0;     // that Role::close() has returned
-  bool settled = false;            // what was open is taken back, or counts
-  InstallView install;             // in progress
-  bool joins = false;              // this rank has no model of the run yet
-  bool merges = false;             // the role is CommonModel
-  bool awaits_state = false;       // of a rank that is ahead
-  std::vector<char> state;         // of it, as far as it has arrived
-  std::int64_t state_bytes = 0;    // of the whole
-  std::vector<Envelope> early;     // of the view to come, markers of cuts included
+  TrainingRanks ranks;           // of the role
+  std::int64_t operations = 0;   // that Role::close() has returned
+  bool settled = false;          // what was open is taken back, or counts
+  InstallView install;           // in progress
+  bool joins = false;            // this rank has no model of the run yet
+  bool merges = false;           // the role is CommonModel
+  bool awaits_state = false;     // of a rank that is ahead
+  std::vector<char> state;       // of it, as far as it has arrived
+  std::int64_t state_bytes = 0;  // of the whole
+  std::vector<Envelope> early;   // of the view to come, markers of cuts included
   // What the supervisor wants of that view's rank, as soon as it is one.
   std::optional<TakeSnapshot> take;
   std::optional<bool> collect;  // Collect::with_model
@@ -105,7 +93,7 @@ class PeerState : public Env {
 
   // Env
   Rank rank() const override { return config_.rank; }
-  const Membership& membership() const override { return membership_; }
+  const Membership& membership() const override { return member_.membership(); }
   Timestamp now() const override;
   Rng& rng() override { return rng_; }
   void send(Rank to, Stamp stamp, Payload payload) override;
@@ -124,7 +112,6 @@ class PeerState : public Env {
   void on_gradient(Gradient& gradient);
   void on_envelope(Envelope& envelope);
   void on_stall_over(Rank from);
-  void count_received(Rank from);
   void on_flush_trace();
   bool admits(const PeerLost& lost) { return gate_.admits(check(lost, world())); }
   void on_timer(const TimerFired& timer);
@@ -175,9 +162,6 @@ class PeerState : public Env {
   ModelOffer offer_model(Epoch epoch, FrozenTensor z);
   bool serves_with_buffers() const;
   World world() const;
-  bool is_holding() const;
-  bool takes_gradient() const;
-  std::optional<Traffic> count_traffic() const;
   void answer_traffic();
   void begin_to_join();
   void join_anew();
@@ -235,7 +219,7 @@ class PeerState : public Env {
   std::int64_t dimension_ = 0;         // d, of the whole model
   std::unique_ptr<Role> role_;         // null: a server that the present wiring has not
 
-  Membership membership_;
+  ViewMember member_;
   PeerView view_;
   Step planned_steps_ = 0;      // of the horizon at the start
   std::optional<Step> asked_;   // the step that the worker computes for the role
@@ -250,7 +234,6 @@ class PeerState : public Env {
   FrozenTensor buffers_;
   FrozenTensor recycled_;
   Ledger ledger_;
-  ByRank<std::int64_t> sent_to_, received_from_;  // messages since the start of this run
   std::uint64_t sequence_ = 0;
   std::optional<Cut> cut_;
   std::int64_t last_cut_ = 0;

@@ -30,92 +30,47 @@ bool contains(const std::vector<Rank>& ranks, Rank rank) {
 
 }  // namespace
 
-bool PeerState::is_holding() const { return view_.stage != ViewStage::stable; }
-
-bool PeerState::takes_gradient() const { return !is_holding() || view_.gradient_ends; }
-
 // A rank that was dropped alive ends when its process is told so. The first view of a rank that has
-// not been started is one that it joins. A rank that returns has had its loss reported by all links
-// before anybody is asked to hold for it.
+// not been started is one that it joins.
 void PeerState::on_hold(HoldForView hold) {
-  if (hold.view <= view_.number || position_of(config_.rank, hold.members) < 0) return;
+  if (!member_.follows(hold)) return;
   if (!started_) begin_to_join();
-  for (const Rank rank : hold.members)
-    if (auto alive = membership_.alive[static_cast<std::size_t>(rank)]; !alive) {
-      alive = true;
-      view_.arriving.insert(rank);
-    }
-  view_.traffic.reset();
-  view_.number = hold.view;
-  view_.proposed = std::move(hold.members);
+  member_.hold(std::move(hold), asked_.has_value());
   view_.state.clear();
   view_.awaits_state = false;
   view_.take.reset();  // the supervisor has given that cut up
-  view_.asked = -1;
-  // Of a gradient that an earlier proposal had not waited for, parts may be missing.
-  const bool is_whole = view_.stage == ViewStage::stable || view_.gradient_ends;
-  view_.gradient_ends = hold.gradients_end && is_whole && asked_.has_value();
-  if (view_.stage == ViewStage::stable) view_.stage = ViewStage::draining;
 }
 
 void PeerState::begin_to_join() {
   started_ = true;
   view_.joins = true;
-  view_.stage = ViewStage::closed;
   view_.ranks.members.clear();
   view_.ranks.heads.clear();
-  membership_.alive.assign(membership_.alive.size(), false);
-  membership_.alive[static_cast<std::size_t>(config_.rank)] = true;
+  member_.join();
   for (auto& event : std::exchange(before_start_, {}))
     if (auto* envelope = std::get_if<Envelope>(&event)) on_envelope(*envelope);
 }
 
-// Answered once this rank has heard of the end of all that are no members, whose messages have
-// arrived then, and once the gradient that it computes has reached the role.
 void PeerState::on_ask_traffic(AskTraffic ask) {
-  if (ask.view != view_.number) return;
-  view_.asked = ask.round;
+  member_.ask(ask);
   answer_traffic();
 }
 
 void PeerState::answer_traffic() {
-  if (view_.asked < 0 || view_.gradient_ends) return;
-  if (!view_.traffic) view_.traffic = count_traffic();
-  if (!view_.traffic) return;
-  view_.traffic->round = std::exchange(view_.asked, -1);
-  self_->send(config_.supervisor, *view_.traffic);
-}
-
-// Of all ranks: one that joins has messages of a view that it did not become a member of. Nothing
-// where the end of one that is no member has not been heard of.
-std::optional<Traffic> PeerState::count_traffic() const {
-  auto next = view_.proposed.begin();  // ascending
-  for (Rank rank = 0; rank < config_.ranks; ++rank) {
-    const bool proposed = next != view_.proposed.end() && *next == rank;
-    if (proposed) ++next;
-    if (!proposed && rank != config_.rank && membership_.is_alive(rank)) return std::nullopt;
-  }
-  const auto sum = [this](const ByRank<std::int64_t>& counts) {
-    std::int64_t all = 0;
-    for (const auto& [rank, count] : counts)
-      if (rank != config_.rank && position_of(rank, view_.proposed) >= 0) all += count;
-    return all;
-  };
-  return Traffic{view_.number, -1, config_.rank, sum(sent_to_), sum(received_from_)};
+  if (auto traffic = member_.answer()) self_->send(config_.supervisor, *std::move(traffic));
 }
 
 // A role that was closed for a view that was never installed stays so.
 void PeerState::on_close_view(CloseView close) {
-  if (close.view != view_.number || !is_holding()) return;
-  if (view_.stage == ViewStage::draining) {
+  if (!member_.closes(close)) return;
+  if (member_.close()) {
     handling_from_ = -1;
     view_.operations = role_->close(*this);
-    view_.stage = ViewStage::closed;
     send_epoch_models();
   }
   view_.early.clear();  // of a view that this rank was never part of
   ViewClosed closed;
-  closed.view = view_.number;
+  closed.view = close.view;
   closed.rank = config_.rank;
   closed.operations = view_.joins ? ViewClosed::kJoins : view_.operations;
   closed.step = model_.step;
@@ -127,7 +82,7 @@ void PeerState::on_close_view(CloseView close) {
 }
 
 void PeerState::on_install(const InstallView& view) {
-  if (view.view != view_.number || !is_holding()) return;
+  if (!member_.installs(view)) return;
   if (is_server() && view.kind == ViewKind::new_wiring)
     return serves(config_.rank, view) ? serve_anew(view) : rest();
   const bool behind = contains(view.behind, config_.rank);
@@ -202,12 +157,10 @@ void PeerState::seat(const StateDict& shared, const StateDict& own) {
   if (view.kind == ViewKind::common_model) merge(view);
   leave_servers(view);
   view_.ranks = ranks_of(view);
-  view_.installed = view_.number;
-  view_.stage = ViewStage::stable;
+  member_.install();
   view_.settled = false;
   view_.awaits_state = false;
   view_.state.clear();
-  view_.arriving.clear();
   cut_.reset();
   last_cut_ = std::max(last_cut_, view.last_cut);
   share_batches(view);
@@ -333,14 +286,14 @@ void PeerState::send_state(const InstallView& view, const StateDict& shared,
   for (std::int64_t offset = 0; offset < total; offset += kChunkBytes) {
     const std::int64_t length = std::min(kChunkBytes, total - offset);
     const FrozenTensor part = FrozenTensor::copy_of(all.narrow(0, offset, length));
-    for (const Rank rank : takers) send(rank, stamp, StateChunk{view_.number, offset, total, part});
+    for (const Rank rank : takers) send(rank, stamp, StateChunk{view.view, offset, total, part});
   }
 }
 
 // In order: links are FIFO. The donor may have heard of the view before this rank. Those of a view
 // that was never completed are ignored.
 void PeerState::on_state_chunk(const StateChunk& chunk) {
-  if (view_.stage != ViewStage::closed || chunk.transfer != view_.number) return;
+  if (!member_.is_closed() || chunk.transfer != member_.number()) return;
   std::vector<char>& bytes = view_.state;
   const at::Tensor& data = chunk.data.read();
   const bool fits = data.defined() && data.scalar_type() == at::kByte && data.is_contiguous() &&
@@ -359,7 +312,7 @@ void PeerState::on_state_chunk(const StateChunk& chunk) {
 // The run ends, so that no view follows in which another rank would give its state.
 void PeerState::leave_if_stranded() {
   const bool waits = view_.awaits_state && view_.collect.has_value();
-  if (!waits || membership_.is_alive(view_.install.donor)) return;
+  if (!waits || membership().is_alive(view_.install.donor)) return;
   spdlog::warn("rank {}: rank {}, whose state it waited for, is lost while the run ends: it leaves",
                config_.rank, view_.install.donor);
   self_->quit(caf::exit_reason::user_shutdown);

@@ -19,7 +19,7 @@ void PeerState::on_query_waits(QueryWaits query) const {
   }
   if (role_) report.waits = role_->waits();
   if (!report.waits.empty() && open_waits_ > 0) report.waiting_ns = (now() - waits_since_).count();
-  if (is_holding()) report.view = view_.number;
+  if (member_.is_holding()) report.view = member_.number();
   report.holds_messages_back = stalls_.holds();
   report.queued_bytes = static_cast<std::int64_t>(config_.transport->queued_bytes());
   const auto asker = caf::actor_cast<WaitListener>(self_->current_sender());

@@ -110,7 +110,7 @@ void PeerState::rest() {
   role_.reset();
   model_ = {};
   started_ = false;
-  view_.stage = ViewStage::closed;
+  member_.rest();
   view_.merges = view_.joins = view_.awaits_state = false;
   view_.early.clear();
 }
@@ -118,9 +118,9 @@ void PeerState::rest() {
 // Those of the wiring before take no part from now on.
 void PeerState::leave_servers(const InstallView& view) {
   for (Rank rank = first_server(); rank < config_.ranks; ++rank) {
-    auto alive = membership_.alive[static_cast<std::size_t>(rank)];
-    if (!alive || rank == config_.rank || serves(rank, view)) continue;
-    alive = false;
+    const bool leaves = rank != config_.rank && !serves(rank, view);
+    if (!leaves || !membership().is_alive(rank)) continue;
+    member_.lose(rank);
     forget_messages(rank);
   }
 }

@@ -1,0 +1,114 @@
+#include "actors/run/peer/view_member.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace grapevine {
+
+ViewMember::ViewMember(Rank rank, std::int32_t ranks, std::int32_t present) : rank_(rank) {
+  membership_.alive.assign(static_cast<std::size_t>(ranks), false);
+  std::fill_n(membership_.alive.begin(), present, true);
+}
+
+bool ViewMember::sends_to(Rank to) const {
+  return stage_ != Stage::draining || arriving_.count(to) == 0;
+}
+
+void ViewMember::count_sent(Rank to) {
+  ++sent_to_[to];
+  known_.reset();
+}
+
+void ViewMember::count_received(Rank from) {
+  ++received_from_[from];
+  known_.reset();
+}
+
+ViewMember::Counts ViewMember::forget(Rank rank) {
+  known_.reset();
+  return {std::exchange(sent_to_[rank], 0), std::exchange(received_from_[rank], 0)};
+}
+
+void ViewMember::lose(Rank rank) {
+  membership_.alive[static_cast<std::size_t>(rank)] = false;
+  known_.reset();
+}
+
+bool ViewMember::follows(const HoldForView& hold) const {
+  return hold.view > number_ && std::binary_search(hold.members.begin(), hold.members.end(), rank_);
+}
+
+// A rank that returns has had its loss reported by all links before anybody is asked to hold for
+// it.
+void ViewMember::hold(HoldForView hold, bool computes) {
+  for (const Rank rank : hold.members)
+    if (auto alive = membership_.alive[static_cast<std::size_t>(rank)]; !alive) {
+      alive = true;
+      arriving_.insert(rank);
+    }
+  known_.reset();
+  asked_ = -1;
+  number_ = hold.view;
+  proposed_ = std::move(hold.members);
+  // Of a gradient that an earlier proposal had not waited for, parts may be missing.
+  const bool is_whole = stage_ == Stage::stable || gradient_ends_;
+  gradient_ends_ = hold.gradients_end && is_whole && computes;
+  if (stage_ == Stage::stable) stage_ = Stage::draining;
+}
+
+bool ViewMember::end_gradient() { return std::exchange(gradient_ends_, false); }
+
+void ViewMember::ask(const AskTraffic& question) {
+  if (question.view == number_) asked_ = question.round;
+}
+
+std::optional<Traffic> ViewMember::answer() {
+  if (asked_ < 0 || gradient_ends_) return std::nullopt;
+  if (!known_) known_ = count();
+  if (!known_) return std::nullopt;
+  known_->round = std::exchange(asked_, -1);
+  return known_;
+}
+
+bool ViewMember::is_proposed(Rank rank) const {
+  return std::binary_search(proposed_.begin(), proposed_.end(), rank);
+}
+
+// Of all ranks: one that joins has messages of a view that it did not become a member of. Nothing
+// where the end of one that is no member has not been heard of.
+std::optional<Traffic> ViewMember::count() const {
+  auto next = proposed_.begin();
+  for (Rank rank = 0; rank < membership_.world_size(); ++rank) {
+    const bool proposed = next != proposed_.end() && *next == rank;
+    if (proposed) ++next;
+    if (!proposed && rank != rank_ && membership_.is_alive(rank)) return std::nullopt;
+  }
+  const auto sum = [this](const ByRank<std::int64_t>& counts) {
+    std::int64_t all = 0;
+    for (const auto& [rank, count] : counts)
+      if (rank != rank_ && is_proposed(rank)) all += count;
+    return all;
+  };
+  return Traffic{number_, -1, rank_, sum(sent_to_), sum(received_from_)};
+}
+
+bool ViewMember::close() { return std::exchange(stage_, Stage::closed) == Stage::draining; }
+
+void ViewMember::install() {
+  installed_ = number_;
+  stage_ = Stage::stable;
+  arriving_.clear();
+}
+
+void ViewMember::join() {
+  stage_ = Stage::closed;
+  membership_.alive.assign(membership_.alive.size(), false);
+  membership_.alive[static_cast<std::size_t>(rank_)] = true;
+}
+
+void ViewMember::restore(std::int64_t number, std::vector<bool> alive) {
+  number_ = installed_ = number;
+  membership_.alive = std::move(alive);
+}
+
+}  // namespace grapevine
