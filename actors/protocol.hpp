@@ -83,6 +83,7 @@ struct QueryWaits {
 struct HoldForView {
   std::int64_t view = 0;       // its number, from 1
   std::vector<Rank> members;   // that train, and the servers, ascending
+  std::vector<Rank> arriving;  // of these, that the view before has not, ascending
   bool gradients_end = false;  // those that are being computed reach the role before it closes
 };
 // Answer with the messages that were sent and received among these ranks.
@@ -665,7 +666,8 @@ typename Inspector::result_type inspect(Inspector& f, WaitReport& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, HoldForView& m) {
-  return f(caf::meta::type_name("grapevine::HoldForView"), m.view, m.members, m.gradients_end);
+  return f(caf::meta::type_name("grapevine::HoldForView"), m.view, m.members, m.arriving,
+           m.gradients_end);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, AskTraffic& m) {

@@ -232,7 +232,10 @@ Expected<void> check_members(const char* what, const std::vector<Rank>& members,
 }  // namespace
 
 Expected<void> check(const HoldForView& hold, const World& world) {
-  return check_members("a proposed view", hold.members, world.ranks);
+  if (auto valid = check_members("a proposed view", hold.members, world.ranks); !valid)
+    return valid;
+  if (hold.arriving.empty()) return {};
+  return check_members("those that a proposed view is joined by", hold.arriving, world.ranks);
 }
 
 Expected<void> check(const Traffic& traffic, const World& world) {

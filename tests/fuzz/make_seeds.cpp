@@ -97,7 +97,7 @@ StateDict some_state() {
 
 void add_changes_of_members(const SeedFolder& folder) {
   add_control(folder, "part_stored", PartStored{3, 1, 4096});
-  add_control(folder, "hold_for_view", HoldForView{2, {0, 1, 3}});
+  add_control(folder, "hold_for_view", HoldForView{2, {0, 1, 3}, {3}, true});
   add_control(folder, "traffic", Traffic{2, 1, 3, 17, 16});
   add_control(folder, "view_closed", ViewClosed{2, 3, ViewClosed::kJoins, 40, 1.5, 0.75, 9});
   InstallView install;

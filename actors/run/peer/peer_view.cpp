@@ -48,7 +48,10 @@ void PeerState::begin_to_join() {
   view_.ranks.heads.clear();
   member_.join();
   for (auto& event : std::exchange(before_start_, {}))
-    if (auto* envelope = std::get_if<Envelope>(&event)) on_envelope(*envelope);
+    if (auto* envelope = std::get_if<Envelope>(&event))
+      on_envelope(*envelope);
+    else
+      member_.lose(std::get<PeerLost>(event).peer);
 }
 
 void PeerState::on_ask_traffic(AskTraffic ask) {

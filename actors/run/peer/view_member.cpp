@@ -32,6 +32,7 @@ ViewMember::Counts ViewMember::forget(Rank rank) {
 void ViewMember::lose(Rank rank) {
   membership_.alive[static_cast<std::size_t>(rank)] = false;
   known_.reset();
+  if (joins_) ended_.insert(rank);
 }
 
 bool ViewMember::follows(const HoldForView& hold) const {
@@ -39,13 +40,18 @@ bool ViewMember::follows(const HoldForView& hold) const {
 }
 
 // A rank that returns has had its loss reported by all links before anybody is asked to hold for
-// it.
+// it. One that is proposed, does not arrive and has ended stays so: the supervisor has not heard of
+// it yet, and no second report would come.
 void ViewMember::hold(HoldForView hold, bool computes) {
-  for (const Rank rank : hold.members)
-    if (auto alive = membership_.alive[static_cast<std::size_t>(rank)]; !alive) {
-      alive = true;
-      arriving_.insert(rank);
-    }
+  const bool joins = std::exchange(joins_, false);
+  for (const Rank rank : hold.members) {
+    auto alive = membership_.alive[static_cast<std::size_t>(rank)];
+    const bool arrives = std::binary_search(hold.arriving.begin(), hold.arriving.end(), rank);
+    if (alive || !(arrives || (joins && ended_.count(rank) == 0))) continue;
+    alive = true;
+    arriving_.insert(rank);
+  }
+  ended_.clear();
   known_.reset();
   asked_ = -1;
   number_ = hold.view;
@@ -104,6 +110,8 @@ void ViewMember::join() {
   stage_ = Stage::closed;
   membership_.alive.assign(membership_.alive.size(), false);
   membership_.alive[static_cast<std::size_t>(rank_)] = true;
+  joins_ = true;
+  ended_.clear();
 }
 
 void ViewMember::restore(std::int64_t number, std::vector<bool> alive) {

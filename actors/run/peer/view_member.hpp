@@ -68,7 +68,8 @@ class ViewMember {
 
   // ---- other ways to a role, and from it
 
-  // A rank that begins with its first view has heard of no other.
+  // A rank that begins with its first view is told of the others by it. Those whose end it hears of
+  // in between are not.
   void join();
   // Until its next view.
   void rest() { stage_ = Stage::closed; }
@@ -89,7 +90,9 @@ class ViewMember {
   std::vector<Rank> proposed_;  // members of the view to come, ascending
   Stage stage_ = Stage::stable;
   bool gradient_ends_ = false;    // draining: the gradient that is computed reaches the role
-  std::set<Rank> arriving_;       // of those that are proposed, whose end the role had heard of
+  std::set<Rank> arriving_;       // of those that are proposed, that the role does not know
+  bool joins_ = false;            // until its first view is proposed
+  std::set<Rank> ended_;          // of which this rank has heard in that time
   std::int64_t asked_ = -1;       // round of a question that is not answered; -1: none
   std::optional<Traffic> known_;  // the last answer, unless a message or a loss has come since
   ByRank<std::int64_t> sent_to_, received_from_;  // messages since the start of this run

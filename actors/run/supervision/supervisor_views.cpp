@@ -28,7 +28,8 @@ void SupervisorState::begin_view_change() {
   interrupt_checkpoint();
   if (config_.models.changes_by_mean && !wiring_.in_progress()) wiring_.begin(settings_, newest_);
   view_.begin(members_.remaining_ranks_that_train(), provide_servers());
-  crew_.send_to_ranks(HoldForView{view_.number(), view_.participants(), !view_.loses_members()});
+  crew_.send_to_ranks(
+      HoldForView{view_.number(), view_.participants(), view_.arriving(), !view_.loses_members()});
   ask_for_traffic();
 }
 

@@ -49,6 +49,17 @@ bool ViewChange::is_arriving(Rank rank) const {
          !std::binary_search(before.begin(), before.end(), rank);
 }
 
+std::vector<Rank> ViewChange::arriving() const {
+  std::vector<Rank> ranks;
+  const auto add = [&ranks](const std::vector<Rank>& now, const std::vector<Rank>& before) {
+    std::set_difference(now.begin(), now.end(), before.begin(), before.end(),
+                        std::back_inserter(ranks));
+  };
+  add(members_, installed_.members);
+  add(servers_, installed_.servers);
+  return ranks;
+}
+
 std::vector<Rank> ViewChange::participants() const {
   std::vector<Rank> ranks = members_;
   ranks.insert(ranks.end(), servers_.begin(), servers_.end());

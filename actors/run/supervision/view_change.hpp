@@ -62,8 +62,10 @@ class ViewChange {
 
   // Whether a member of the view before is none of the view in progress.
   bool loses_members() const;
-  // Whether the rank is a member of the view in progress, and was none of the one before.
+  // Whether the rank is a member of the view in progress, and was none of the one before; and all
+  // of these, with servers, ascending.
   bool is_arriving(Rank rank) const;
+  std::vector<Rank> arriving() const;
 
   // Answers to earlier questions are ignored.
   std::int64_t begin_round();
@@ -81,6 +83,8 @@ class ViewChange {
 
  private:
   enum class Stage { none, draining, closing };
+  friend struct ViewFingerprint;  // of a test that visits all states
+
   bool takes_part(Rank rank) const;
   std::size_t count_participants() const { return members_.size() + servers_.size(); }
   NodeChange changed_nodes(const Models& models) const;

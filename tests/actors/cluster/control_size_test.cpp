@@ -89,7 +89,7 @@ WaitReport longest<WaitReport>() {
 }
 template <>
 HoldForView longest<HoldForView>() {
-  return {kLarge, all_ranks()};
+  return {kLarge, all_ranks(), all_ranks(), true};
 }
 template <>
 InstallView longest<InstallView>() {
