@@ -70,8 +70,13 @@ void Group::contribute_if_begun(Env& env, std::int64_t exchange) {
   // The number of own gradients that the model lacks.
   const std::int64_t age =
       exchanges().end_of(exchange) - 1 - model_.step + (phase_ == Phase::waiting ? 0 : 1);
-  env.record({EventKind::contributed, -1, stamp(), model_.step, fresh ? 0 : age, 0, exchange});
-  if (!fresh) env.record({EventKind::applied, -1, stamp(), model_.step, age, 0, exchange});
+  // The newest gradient in the model: the one of this step is not there while it is computed.
+  const bool lacks_own = phase_ != Phase::waiting, has_none = lacks_own && model_.step == 0;
+  const Step last = lacks_own && !has_none ? model_.step - 1 : model_.step;
+  const Stamp newest = stamp_of(rank_, last, last);
+  const std::int64_t age_there = has_none ? -1 : fresh ? 0 : age;
+  env.record({EventKind::contributed, -1, newest, model_.step, age_there, 0, exchange});
+  if (!fresh) env.record({EventKind::applied, -1, newest, model_.step, age, 0, exchange});
   at::Tensor copy = pool_.take(model_.x);
   copy.copy_(model_.x.read());
   send(env, average.reduce.contribute(std::move(copy), fresh, model_.epoch, env.rng()));

@@ -55,29 +55,28 @@ void OwnGradients::take_back(at::Tensor sum) {
   contributed_.clear();
 }
 
-void OwnGradients::commit(Env& env, const Stamp& stamp, const ModelState& model,
+void OwnGradients::commit(Env& env, const Stamp& stamp, Step step, const ModelState& model,
                           std::vector<Rank> contributors) {
   const Version round = stamp.version;
-  env.record({EventKind::reduced, -1, stamp, model.step, 0, 0, round, std::move(contributors)});
-  count(env, stamp, model);
+  env.record({EventKind::reduced, -1, stamp, step, 0, 0, round, std::move(contributors)});
+  count(env, stamp, step, model);
   const Version newest = contributed_.empty() ? round + 1 : contributed_.back().version;
-  env.record({EventKind::contributed, -1, stamp, model.step, round - newest, 0, round});
+  env.record({EventKind::contributed, -1, stamp, step, round - newest, 0, round});
   contributed_.clear();
 }
 
-void OwnGradients::count(Env& env, const Stamp& stamp, const ModelState& model) {
+void OwnGradients::count(Env& env, const Stamp& stamp, Step step, const ModelState& model) {
   const Version round = stamp.version;
   for (const Gradient& gradient : contributed_) {
     Stamp own = stamp;
     own.step = gradient.step;
     own.version = gradient.version;
-    env.record({EventKind::committed, own.origin, own, own.step, 0, 0, round});
-    env.record(
-        {EventKind::applied, -1, own, own.step, round - own.version, model.x.nbytes(), round});
+    env.record({EventKind::committed, own.origin, own, step, 0, 0, round});
+    env.record({EventKind::applied, -1, own, step, round - own.version, model.x.nbytes(), round});
   }
 }
 
-at::Tensor OwnGradients::flush(Env& env, const Stamp& stamp, const ModelState& model) {
+at::Tensor OwnGradients::flush(Env& env, const Stamp& stamp, Step step, const ModelState& model) {
   if (!steps_.empty()) {
     at::Tensor way = at::empty_like(model.x.read());
     kernels::subtract_into(way, start_.read(), model.x.read());
@@ -86,7 +85,7 @@ at::Tensor OwnGradients::flush(Env& env, const Stamp& stamp, const ModelState& m
     sum(env, std::move(way));
   }
   contributed_ = std::exchange(waiting_, {});
-  count(env, stamp, model);
+  count(env, stamp, step, model);
   contributed_.clear();
   return std::exchange(sum_, at::Tensor());
 }

@@ -45,13 +45,14 @@ class OwnGradients {
   // it is in the residual.
   void take_back(at::Tensor sum);
   // The contribution is in the model, after the round of `stamp`, this rank's: the events of its
-  // gradients, and of the round. `contributors`: the ranks that have gradients in it.
-  void commit(Env& env, const Stamp& stamp, const ModelState& model,
+  // gradients, and of the round, in `step` of this rank. `contributors`: the ranks that have
+  // gradients in it.
+  void commit(Env& env, const Stamp& stamp, Step step, const ModelState& model,
               std::vector<Rank> contributors);
 
   // All that waits, and the local steps since then, count in the model: the events of these
   // gradients, and their sum; undefined where nothing waits, or the residual has it.
-  at::Tensor flush(Env& env, const Stamp& stamp, const ModelState& model);
+  at::Tensor flush(Env& env, const Stamp& stamp, Step step, const ModelState& model);
 
   void fields(Archive& a, std::int64_t d);
 
@@ -64,7 +65,7 @@ class OwnGradients {
   using Gradients = std::vector<Gradient>;
 
   void sum(Env& env, at::Tensor vector);
-  void count(Env& env, const Stamp& stamp, const ModelState& model);
+  void count(Env& env, const Stamp& stamp, Step step, const ModelState& model);
   static void list_fields(Archive& a, const std::string& name, Gradients& gradients);
 
   Version begun_at_ = 0;

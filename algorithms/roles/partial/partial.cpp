@@ -144,7 +144,7 @@ void Partial::apply(Env& env, PartialAllReduce::Result result) {
   take_mean(env, std::move(result.sum), packs_differences() ? last : model_.epoch);
   model_.step = rounds_.consumed(rank_);
   model_.epoch = parts_->horizon.epoch_at(steps);
-  own_.commit(env, stamp(), model_, result.contributors());
+  own_.commit(env, stamp(), step_now(), model_, result.contributors());
   next_round(env);
 }
 
@@ -231,7 +231,7 @@ void Partial::take_back(Env&, std::int64_t) {
 
 // Local steps of a model that is given up are a difference by themselves.
 void Partial::count_as_done(Env& env) {
-  own_.commit(env, stamp(), model_, {});
+  own_.commit(env, stamp(), step_now(), model_, {});
   reduction_->count_as_given();
   if (packs_differences() && own_.has_steps()) add_difference(env);
   begins_at_anchor_ = true;
@@ -272,7 +272,7 @@ void Partial::joiner_fields(Archive& a) {
 // Of differences: from the common model, with the local steps since the last one.
 void Partial::flush(Env& env) {
   at::Tensor residual = reduction_->take_residual();
-  at::Tensor waiting = own_.flush(env, stamp(), model_);
+  at::Tensor waiting = own_.flush(env, stamp(), step_now(), model_);
   if (packs_differences() && local_.anchor().defined()) model_.x = local_.anchor();
   for (at::Tensor* part : {&residual, &waiting}) {
     if (!part->defined()) continue;

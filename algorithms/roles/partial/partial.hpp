@@ -94,6 +94,8 @@ class Partial final : public TrainingRole {
   bool packs_differences() const { return plan().local.pack == Pack::difference; }
   void start_round();
   void give_grace(Env& env);
+  // The step that this rank finishes next: its model takes the result of a round in it.
+  Step step_now() const { return phase_ == Phase::waiting || waits_ ? produced_ - 1 : produced_; }
   void end_step(Env& env) { env.record({EventKind::step_done, -1, stamp(), produced_ - 1, 0, 0}); }
   Stamp stamp() const override {
     return stamp_of(rank_, std::max<Step>(0, produced_ - 1), rounds_.now());

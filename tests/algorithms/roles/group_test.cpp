@@ -151,6 +151,31 @@ TEST(Group, OneStepAPeriodIsModelAveragingOverAllRanks) {
   for (Rank r = 0; r < 4; ++r) EXPECT_NEAR(world.z(r)[0].item<double>(), x, 1e-5);
 }
 
+// While a rank computes, the newest gradient in its model is that of the step before.
+TEST(Group, AContributionNamesTheNewestGradientInIt) {
+  const WorldConfig config = make_config(8, 5, 1);
+  RoleWorld world(config, pull);
+  run_to_the_end(world, 8);
+  int computing = 0;
+  for (Rank r = 0; r < 8; ++r) {
+    Step done = 0;
+    bool waits = false;
+    for (const Event& event : world.events(r)) {
+      if (event.kind == EventKind::wait_begin) waits = true;
+      if (event.kind == EventKind::wait_end) waits = false;
+      if (event.kind == EventKind::contributed) {
+        EXPECT_EQ(event.stamp.step, waits ? done : std::max<Step>(0, done - 1)) << "rank " << r;
+        if (!waits && done == 0) {
+          EXPECT_EQ(event.staleness, -1) << "no gradient is in the model";
+        }
+        computing += waits ? 0 : 1;
+      }
+      done += event.kind == EventKind::step_done;
+    }
+  }
+  EXPECT_GT(computing, 0);
+}
+
 // A model that came late is as old as its rank was behind, less than a period; with a straggler
 // there are some.
 TEST(Group, StalenessIsBoundedByThePeriod) {

@@ -173,6 +173,29 @@ TEST(Partial, SaveAndLoadInTheMiddleLoseNothing) {
     }
 }
 
+// What a round brings enters the model in the step that the rank finishes next.
+TEST(Partial, RoundsAreRecordedInTheStepThatTheyEnter) {
+  for (const std::string& activation : kActivations) {
+    SCOPED_TRACE(activation);
+    RoleWorld world(make_config(make_plan({{"activation", activation}, {"staleness", "3"}}), 4, 2),
+                    pull);
+    world.start();
+    world.run();
+    for (Rank r = 0; r < 4; ++r) {
+      Step done = 0;
+      for (const Event& event : world.events(r)) {
+        const bool of_round =
+            event.kind == EventKind::reduced || event.kind == EventKind::committed ||
+            event.kind == EventKind::applied || event.kind == EventKind::contributed;
+        if (of_round) {
+          EXPECT_EQ(event.step, done) << name_of(event.kind) << " of rank " << r;
+        }
+        done += event.kind == EventKind::step_done;
+      }
+    }
+  }
+}
+
 // Compressed sums with a quorum of all are the aggregate's, bit for bit.
 TEST(Partial, CompressedWithoutFreedomItIsTheCompressedAggregate) {
   for (const std::string reduce : {"all-gather", "all-gather-reselect", "butterfly", "tree"})
