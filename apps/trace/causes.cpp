@@ -82,10 +82,12 @@ void Causes::add(const TraceRecord& record) {
   completed_.clear();
   OfRank& rank = of(record.rank);
   if (rank.has_pending && record.kind != EventKind::data_wait) complete_gradient(rank, record.rank);
-  if (rank.count == 0 || record.kind == EventKind::resumed) {
+  const bool returned = record.kind == EventKind::view && record.peer == record.rank;
+  if (rank.count == 0 || record.kind == EventKind::resumed || returned) {
     Node start;
     start.time_ns = rank.first_ns = record.time_ns;
     rank.asked_ns = -1;
+    rank.lost = -1;
     push(rank, start);
   }
   if (record.kind == EventKind::asked) {

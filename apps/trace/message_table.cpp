@@ -41,7 +41,7 @@ void MessageTable::sent(const TraceRecord& record) {
   // A damaged trace may repeat numbers.
   while (link.messages.size() > link.begin && link.messages.back().sequence >= record.sequence)
     link.messages.pop_back();
-  link.messages.push_back({record.sequence, record.time_ns, -1, record.payload});
+  link.messages.push_back({record.sequence, record.time_ns, -1, record.payload, false});
   forget(link, kMostOnTheirWay);
 }
 
@@ -52,6 +52,9 @@ std::optional<TracedMessage> MessageTable::received(const TraceRecord& record) {
   const std::size_t at = find(link, record.sequence);
   if (at == link.messages.size()) return std::nullopt;
   link.messages[at].received_ns = record.time_ns;
+  const auto resumed = resumed_ns_.find(record.rank);
+  link.messages[at].of_checkpoint =
+      resumed != resumed_ns_.end() && link.messages[at].sent_ns < resumed->second;
   const TracedMessage message = link.messages[at];
   forget(link, link.messages.size() - 1 - at + kept_);
   return message;

@@ -16,19 +16,21 @@ struct TracedMessage {
   std::int64_t sent_ns = 0;
   std::int64_t received_ns = -1;  // -1: not yet
   PayloadKind payload = PayloadKind::none;
+  bool of_checkpoint = false;  // it arrived in the resumed run: the time between is no latency
 
   // REQUIRES: it was received.
   std::int64_t latency_ns() const { return received_ns - sent_ns; }
 };
 
-// Takes `sent` and `received` records in the order of the trace. Links deliver in the order of
-// sending, so that a receipt ends the waiting for all messages of its link before it.
+// Takes `sent`, `received` and `resumed` records in the order of the trace. Links deliver in the
+// order of sending, so that a receipt ends the waiting for all messages of its link before it.
 class MessageTable {
  public:
   // `kept`: messages of each link that stay known after their receipt.
   explicit MessageTable(std::size_t kept) : kept_(kept) {}
 
   void sent(const TraceRecord& record);
+  void resumed(const TraceRecord& record) { resumed_ns_[record.rank] = record.time_ns; }
   // Nothing: the trace lacks the sending.
   std::optional<TracedMessage> received(const TraceRecord& record);
   // The message that an `applied` record names. Nothing: it names none, or an older one than is
@@ -47,6 +49,7 @@ class MessageTable {
 
   const std::size_t kept_;
   std::unordered_map<std::uint64_t, Link> links_;
+  std::unordered_map<Rank, std::int64_t> resumed_ns_;  // the last time
 };
 
 }  // namespace grapevine

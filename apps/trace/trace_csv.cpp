@@ -49,6 +49,7 @@ void TraceCsv::add(const TraceRecord& record) {
   if (const auto wait = tracker_.add(record)) add_wait(*wait);
   if (record.kind == EventKind::sent) messages_.sent(record);
   if (record.kind == EventKind::received) messages_.received(record);
+  if (record.kind == EventKind::resumed) messages_.resumed(record);
   if (record.kind == EventKind::applied) add_applied(record);
 }
 
@@ -58,7 +59,8 @@ void TraceCsv::add_applied(const TraceRecord& record) {
     path = "collective";
   } else if (const auto message = messages_.applied(record)) {
     path = name_of(message->payload);
-    if (message->received_ns >= 0) latency = seconds_cell(message->latency_ns());
+    if (message->received_ns >= 0 && !message->of_checkpoint)
+      latency = seconds_cell(message->latency_ns());
   }
   applied_.stream() << fmt::format(FMT_COMPILE("{},{},{},{},{},{},{},{},{},{},{}\n"),
                                    seconds_cell(record.time_ns), record.rank, record.step,

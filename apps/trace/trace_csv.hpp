@@ -24,7 +24,7 @@ inline constexpr char kEdgeColumns[] =
 //     A row for each update that a rank applied. from: the rank that sent it. origin, origin_step:
 //     the newest gradient in it; version: of the model at which this gradient was computed. path:
 //     the kind of the message, or "collective". latency_s: of that message, from sending to
-//     receipt.
+//     receipt; none where it is of a checkpoint.
 //   waits.csv    rank,step,begin_s,end_s,seconds,awaited,released_by,message
 //     awaited: the rank whose message was waited for; empty: any. released_by, message: the sender
 //     and the kind of the message that ended the wait; empty: a timer or a gradient.

@@ -34,7 +34,8 @@ TraceFigures::TraceFigures(std::int32_t ranks)
 void TraceFigures::add(const TraceRecord& record) {
   last_ns_ = std::max(last_ns_, record.time_ns);
   TracedRank& of_rank = ranks_[static_cast<std::size_t>(record.rank)];
-  if (const auto wait = waits_.add(record)) of_rank.waited_ns += wait->duration_ns();
+  if (const auto wait = waits_.add(record))
+    ranks_[static_cast<std::size_t>(wait->rank)].waited_ns += wait->duration_ns();
   switch (record.kind) {
     case EventKind::produced:
       ++of_rank.contributions.produced;
@@ -61,7 +62,7 @@ void TraceFigures::add(const TraceRecord& record) {
       edge(record.peer, record.rank).staleness_sum += static_cast<double>(record.staleness);
       break;
     case EventKind::resumed:
-      resumed_ns_[record.rank] = record.time_ns;
+      table_.resumed(record);
       break;
     case EventKind::view:
       add_view(record);
@@ -91,12 +92,9 @@ void TraceFigures::add_sent(const TraceRecord& record) {
   of_kind.bytes += record.bytes;
 }
 
-// Messages of a checkpoint arrive in the resumed run: the time between the runs is no latency.
 void TraceFigures::add_receipt(const TraceRecord& record) {
   const auto message = table_.received(record);
-  if (!message) return;
-  const auto resumed = resumed_ns_.find(record.rank);
-  if (resumed != resumed_ns_.end() && message->sent_ns < resumed->second) return;
+  if (!message || message->of_checkpoint) return;
   edge(record.peer, record.rank).latency_ns.add(message->latency_ns());
 }
 

@@ -92,7 +92,6 @@ class TraceFigures {
   std::unordered_map<std::uint64_t, EdgeFigures> edges_;
   std::array<KindFigures, kLastPayloadKind + 1> kinds_;
   std::set<Rank> lost_;
-  std::map<Rank, std::int64_t> resumed_ns_;  // the last time
   MessageTable table_{0};
   WaitTracker waits_;
   std::int64_t last_ns_ = 0;

@@ -23,6 +23,8 @@ std::optional<TracedWait> WaitTracker::add(const TraceRecord& record) {
     case EventKind::resumed:
       if (of.open) of.open->begin_ns = record.time_ns;
       return std::nullopt;
+    case EventKind::view:
+      return on_view(record);
     case EventKind::wait_end:
       break;
     default:
@@ -37,6 +39,15 @@ std::optional<TracedWait> WaitTracker::add(const TraceRecord& record) {
   const bool newest = record.peer == of.sender && record.sequence == of.sequence;
   if (newest && wait.payload == PayloadKind::none) wait.payload = of.payload;
   return ended;
+}
+
+// Another rank has noticed that `peer` is lost; a rank that takes part again begins anew.
+std::optional<TracedWait> WaitTracker::on_view(const TraceRecord& record) {
+  if (record.peer < 0 || static_cast<std::size_t>(record.peer) >= ranks_.size())
+    return std::nullopt;
+  if (record.peer != record.rank) return cut_off(record.peer, record.time_ns);
+  ranks_[static_cast<std::size_t>(record.rank)] = {};
+  return std::nullopt;
 }
 
 std::optional<TracedWait> WaitTracker::cut_off(Rank rank, std::int64_t time_ns) {

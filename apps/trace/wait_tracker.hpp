@@ -21,17 +21,20 @@ struct TracedWait {
 };
 
 // Takes all records of a trace in its order. A wait that lasts over a resumption counts from there:
-// the time between the two runs is no wait.
+// the time between the two runs is no wait. That of a rank that is lost lasts until another one
+// notices the loss.
 class WaitTracker {
  public:
   explicit WaitTracker(std::int32_t ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
 
   // The wait that this record ends.
   std::optional<TracedWait> add(const TraceRecord& record);
-  // The wait of a rank that no record ends: the rank is lost, or the trace is at its end.
+  // The wait of a rank that no record ends: the trace is at its end.
   std::optional<TracedWait> cut_off(Rank rank, std::int64_t time_ns);
 
  private:
+  std::optional<TracedWait> on_view(const TraceRecord& record);
+
   struct OfRank {
     std::optional<TracedWait> open;
     Rank sender = -1;  // of the newest receipt

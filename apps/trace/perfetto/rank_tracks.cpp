@@ -56,6 +56,12 @@ TimelineEvent numbered_slice(std::int64_t time_ns, TimelineCategory category,
   return event;
 }
 
+// The rank goes on from a checkpoint, or takes part again after its loss.
+bool begins_anew(const TraceRecord& record) {
+  return record.kind == EventKind::resumed ||
+         (record.kind == EventKind::view && record.peer == record.rank);
+}
+
 }  // namespace
 
 // ---- the peer ----
@@ -64,7 +70,7 @@ PeerTrack::PeerTrack(TimelineTrack track, NumberRuns& steps, bool sampled)
     : track_(std::move(track)), steps_(steps), sampled_(sampled) {}
 
 void PeerTrack::add(const TraceRecord& record, FlowRole flow) {
-  if (record.kind == EventKind::resumed) {
+  if (begins_anew(record)) {
     track_.end_all(track_.last_ns());  // what was open then has not lasted until now
     wait_.reset();
     in_step_ = false;
@@ -163,7 +169,8 @@ void WorkerTrack::take(const TraceRecord& record) {
       gradient_->waited_ns = record.duration_ns;
       return;
     case EventKind::resumed:
-      return give_up(newest_ns_);
+    case EventKind::view:
+      return begins_anew(record) ? give_up(newest_ns_) : void();
     default:
       return;
   }
@@ -214,7 +221,7 @@ ExchangeTrack::ExchangeTrack(TimelineTrack track, NumberRuns& operations)
     : track_(std::move(track)), operations_(operations) {}
 
 void ExchangeTrack::add(const TraceRecord& record) {
-  if (record.kind == EventKind::resumed) return track_.end_all(track_.last_ns());
+  if (begins_anew(record)) return track_.end_all(track_.last_ns());
   const bool first = record.kind == EventKind::sent || record.kind == EventKind::contributed;
   if (!first && record.kind != EventKind::reduced) return;
   const auto operation = operations_.front();

@@ -45,6 +45,7 @@ PathFinder::PathFinder(Provenance& found, std::int32_t workers) : found_(found) 
 }
 
 void PathFinder::add(const TraceRecord& record) {
+  if (record.kind == EventKind::resumed) resumed_ns_[record.rank] = record.time_ns;
   if (record.kind == EventKind::sent || record.kind == EventKind::received) {
     follow_pull(record);
     follow_message(record);
@@ -60,7 +61,7 @@ void PathFinder::follow_message(const TraceRecord& record) {
   for (const std::size_t number : found->second) {
     TracedUpdate& update = found_.updates[number];
     if (!sent) {
-      update.hops.back().received_ns = record.time_ns;
+      arrive(update.hops.back(), record);
       continue;
     }
     update.hops.back() = hop_of(record);
@@ -82,7 +83,7 @@ void PathFinder::follow_pull(const TraceRecord& record) {
   }
   if (sent) return;
   for (MessageHop& pull : pulls)
-    if (pull.sequence == record.sequence) pull.received_ns = record.time_ns;
+    if (pull.sequence == record.sequence) arrive(pull, record);
 }
 
 // Before the commit came the message with the version that its gradient was computed at.
@@ -125,7 +126,13 @@ void PathFinder::follow_part(const TraceRecord& record, TracedOperation& operati
   const auto part = parts_on_their_way_.find({from, record.sequence});
   if (part == parts_on_their_way_.end()) return;
   operation.last = part->second;
-  operation.last->received_ns = record.time_ns;
+  arrive(*operation.last, record);
+}
+
+void PathFinder::arrive(MessageHop& hop, const TraceRecord& received) const {
+  hop.received_ns = received.time_ns;
+  const auto resumed = resumed_ns_.find(received.rank);
+  hop.of_checkpoint = resumed != resumed_ns_.end() && hop.sent_ns && *hop.sent_ns < resumed->second;
 }
 
 void PathFinder::finish(const std::map<std::size_t, TracedUpdate>& of_operation) {

@@ -31,6 +31,7 @@ class PathFinder {
   void add_pull(TracedUpdate& update) const;
   void follow_operation(const TraceRecord& record, std::size_t number);
   void follow_part(const TraceRecord& record, TracedOperation& operation);
+  void arrive(MessageHop& hop, const TraceRecord& received) const;
   void add_older_models();
   void add_contribution(std::size_t number, TracedUpdate update);
 
@@ -40,6 +41,7 @@ class PathFinder {
   std::map<ContributionName, TracedUpdate> contributions_;
   std::map<std::pair<std::size_t, Rank>, TracedUpdate> older_models_;  // by operation and rank
   std::map<MessageName, MessageHop> parts_on_their_way_;               // of operations, to the rank
+  std::map<Rank, std::int64_t> resumed_ns_;                            // the last time
 };
 
 }  // namespace grapevine

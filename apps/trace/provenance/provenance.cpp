@@ -94,6 +94,7 @@ Expected<Provenance> find_provenance(StepName step, std::int32_t workers, std::i
                                  step.rank, step.step, step.rank, ranks - 1));
   UpdateFinder updates(step, workers);
   pass([&](const TraceRecord& record) { updates.add(record); });
+  updates.finish();
   if (auto checked = updates.check(); !checked) return checked.error();
   Provenance found = std::move(updates.found);
   PathFinder paths(found, workers);

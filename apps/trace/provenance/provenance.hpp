@@ -40,6 +40,7 @@ struct MessageHop {
   Version version = 0;
   std::uint64_t bytes = 0;
   TraceTime sent_ns, received_ns;
+  bool of_checkpoint = false;  // it arrived in the resumed run
 };
 
 // One collective operation, as one of its members saw it.

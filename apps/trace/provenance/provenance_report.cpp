@@ -91,6 +91,8 @@ std::string hop_text(const MessageHop& hop, const TerminalStyle& style) {
   if (!hop.sent_ns) return text + ", its sending is not in the trace";
   text += " sent " + time_cell(hop.sent_ns);
   if (!hop.received_ns) return text;
+  if (hop.of_checkpoint)
+    return text + ", received in the resumed run at " + time_cell(hop.received_ns);
   return text + ", received after " + format_duration(Duration(*hop.received_ns - *hop.sent_ns));
 }
 

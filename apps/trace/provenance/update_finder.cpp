@@ -58,6 +58,20 @@ void UpdateFinder::add(const TraceRecord& record) {
   if (record.step == step_.step) add_of_step(record);
 }
 
+// A rank that gives an older model to an operation takes its result later, if at all.
+void UpdateFinder::finish() {
+  std::vector<TracedOperation> entered;
+  std::map<std::size_t, TracedUpdate> of_entered;
+  for (std::size_t i = 0; i < found.operations.size(); ++i) {
+    if (entered_.count(i) == 0) continue;
+    if (const auto own = of_operation.find(i); own != of_operation.end())
+      of_entered[entered.size()] = own->second;
+    entered.push_back(std::move(found.operations[i]));
+  }
+  found.operations = std::move(entered);
+  of_operation = std::move(of_entered);
+}
+
 Expected<void> UpdateFinder::check() const {
   if (steps_.has_wanted()) return {};
   const std::string noun = serves_ ? "version" : "step";
@@ -121,9 +135,11 @@ void UpdateFinder::add_to_operation(const TraceRecord& record) {
   }
   if (record.kind == EventKind::reduced) same->members = record.members;
   same->time_ns = std::max(same->time_ns, record.time_ns);
+  const auto number = static_cast<std::size_t>(same - operations.begin());
+  if (record.kind != EventKind::applied) entered_.insert(number);
   if (record.kind != EventKind::applied) return;
   same->staleness = record.staleness;
-  of_operation[static_cast<std::size_t>(same - operations.begin())] = update_of(record);
+  of_operation[number] = update_of(record);
 }
 
 // The first commit whose newest gradient is not older than that of the step: a commit may have

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "apps/trace/provenance/provenance.hpp"
@@ -35,6 +36,8 @@ class UpdateFinder {
   UpdateFinder(StepName step, std::int32_t workers);
 
   void add(const TraceRecord& record);
+  // After the last record.
+  void finish();
   // Errors (bad_input): the trace has no such step.
   Expected<void> check() const;
 
@@ -53,6 +56,7 @@ class UpdateFinder {
   const std::int32_t workers_;
   const bool serves_;
   KnownSteps steps_;
+  std::set<std::size_t> entered_;    // operations whose result is in the model
   std::optional<Step> served_step_;  // the newest gradient in the commits with that of the step
 };
 

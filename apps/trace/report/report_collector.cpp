@@ -34,10 +34,6 @@ void ReportCollector::add(const TraceRecord& record) {
       rank.staleness += static_cast<double>(record.staleness);
       heat_map_.add_applied(record.rank, record.time_ns, record.staleness);
       break;
-    case EventKind::view:  // a rank that is lost waits no more
-      if (record.peer != record.rank && has(record.peer))
-        add_wait(waits_.cut_off(record.peer, record.time_ns));
-      break;
     case EventKind::step_done:
       ++rank.steps;
       break;

@@ -21,6 +21,9 @@ void SlowSteps::add(const TraceRecord& record) {
   rank.begun = true;
   rank.lane.end_ns = record.time_ns;
   switch (record.kind) {
+    case EventKind::asked:
+      rank.asked = record.step;
+      break;
     case EventKind::produced:
       add_segment(rank, {StepSegment::Kind::compute, record.time_ns - record.duration_ns,
                          record.time_ns, -1});
@@ -47,9 +50,11 @@ void SlowSteps::add(const TraceRecord& record) {
     case EventKind::resumed:
       begin_again(rank, record.time_ns);
       break;
-    case EventKind::view:  // a rank that is lost does nothing more
-      if (record.peer >= 0 && record.peer != record.rank &&
-          static_cast<std::size_t>(record.peer) < ranks_.size())
+    case EventKind::view:  // a rank that is lost does nothing more, until it returns
+      if (record.peer == record.rank) {
+        rank.waits = false;
+        begin_again(rank, record.time_ns);
+      } else if (record.peer >= 0 && static_cast<std::size_t>(record.peer) < ranks_.size())
         cut_off(ranks_[static_cast<std::size_t>(record.peer)], record.time_ns);
       break;
     default:
@@ -102,6 +107,7 @@ void SlowSteps::keep(const StepLane& lane) {
 // Counts the step in which the records of a rank end, where something happened in it.
 void SlowSteps::cut_off(OfRank& rank, std::int64_t time_ns) {
   if (!rank.begun || (!rank.waits && rank.lane.segments.empty())) return;
+  if (rank.asked >= 0 && rank.asked <= rank.last_done) return;  // it has taken its last step
   rank.lane.finished = false;
   rank.lane.step = rank.last_done + 1;
   end_step(rank, std::max(rank.waits ? time_ns : rank.lane.end_ns, rank.lane.begin_ns));

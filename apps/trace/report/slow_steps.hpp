@@ -51,7 +51,7 @@ class SlowSteps {
     bool begun = false;          // a record of this rank has come
     std::int64_t first_ns = -1;  // begin of the first thing in this step; -1: nothing yet
     StepLane lane;
-    Step last_done = -1;
+    Step last_done = -1, asked = -1;
     bool waits = false;
     std::int64_t wait_began_ns = 0;
     Rank waits_for = -1;

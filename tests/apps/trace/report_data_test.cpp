@@ -129,6 +129,34 @@ TEST(SlowSteps, AreTheSlowestOfAllRanks) {
   }
 }
 
+TEST(SlowSteps, ThereIsNoneAfterTheLast) {
+  SlowSteps slow(2, 4);
+  for (const Rank rank : {0, 1}) {
+    slow.add(record_of(EventKind::asked, 10, rank, 0));
+    slow.add(record_of(EventKind::step_done, 20, rank, 0));
+  }
+  slow.add(record_of(EventKind::asked, 20, 1, 1));
+  for (const Rank rank : {0, 1}) slow.add(record_of(EventKind::wait_begin, 30, rank, 0));
+  slow.finish(1000);
+  ASSERT_EQ(slow.slowest().size(), 3u);
+  EXPECT_EQ(slow.slowest()[0].rank, 1) << "it has asked for the gradient of step 1";
+  EXPECT_EQ(slow.slowest()[1].duration_ns(), 10);
+}
+
+TEST(SlowSteps, TheAbsenceOfARankIsInNoStep) {
+  SlowSteps slow(2, 4);
+  slow.add(record_of(EventKind::asked, 0, 1, 0));
+  TraceRecord view = record_of(EventKind::view, 50, 0, 0);
+  view.peer = 1;
+  slow.add(view);
+  view = record_of(EventKind::view, 1000, 1, 0);
+  view.peer = 1;
+  slow.add(view);
+  slow.add(record_of(EventKind::step_done, 1010, 1, 0));
+  ASSERT_EQ(slow.slowest().size(), 1u);
+  EXPECT_EQ(slow.slowest()[0].duration_ns(), 10);
+}
+
 TEST(SlowSteps, AWaitThatOutlivesItsStepBelongsToBoth) {
   SlowSteps slow(1, 4);
   TraceRecord begin = record_of(EventKind::wait_begin, 10, 0, 0);

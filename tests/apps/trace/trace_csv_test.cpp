@@ -83,6 +83,22 @@ TEST(TraceCsv, HasARowForEach) {
   EXPECT_NE(edges.find("\n2,1,0,0,4,,\n"), std::string::npos) << edges;
 }
 
+TEST(TraceCsv, TheTimeBetweenTwoRunsIsNoLatency) {
+  const TestFolder folder;
+  auto csv = TraceCsv::create(folder.path("tables"), 2);
+  ASSERT_TRUE(csv.ok()) << csv.error().message;
+  csv->add(message(EventKind::sent, 1000, 0, 1, 5));
+  csv->add(record_of(EventKind::resumed, 2000000000, 1, 3));
+  csv->add(message(EventKind::received, 2000000001, 1, 0, 5));
+  TraceRecord applied = record_of(EventKind::applied, 2000000002, 1, 3);
+  applied.peer = applied.origin = 0;
+  applied.sequence = 5;
+  csv->add(applied);
+  ASSERT_TRUE(csv->commit().ok());
+  const std::string rows = content(folder.path("tables/applied.csv"));
+  EXPECT_NE(rows.find(",swap,\n"), std::string::npos) << rows;
+}
+
 TEST(TraceCsv, NothingIsThereBeforeTheEnd) {
   const TestFolder folder;
   {

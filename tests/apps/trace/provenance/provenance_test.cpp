@@ -249,6 +249,37 @@ TEST(Provenance, TheOwnGradientInAnOperationIsOnce) {
   }
 }
 
+// Rank 1 waits for nobody: what it gave to the others is not in its own model.
+TEST(Provenance, AnOlderModelIsNotInTheModelOfItsRank) {
+  TraceFolder folder(2);
+  TraceRecord& contributed = folder.add(EventKind::contributed, 60000, 1, 3);
+  contributed.operation = 2;
+  contributed.staleness = 4;
+  TraceRecord& applied = folder.add(EventKind::applied, 60000, 1, 3);
+  applied.operation = 2;
+  applied.staleness = 4;
+  folder.add(EventKind::step_done, 70000, 1, 3);
+  const Provenance p = found(folder, 1, 3);
+  EXPECT_TRUE(p.updates.empty());
+  EXPECT_TRUE(p.operations.empty());
+}
+
+TEST(Provenance, AMessageOfACheckpointHasNoLatency) {
+  TraceFolder folder(2);
+  folder.add(EventKind::resumed, 9000, 1, 3);
+  const auto sequence = folder.message(0, 3, 1000, 1, 3, 9001, PayloadKind::share, 3, 64);
+  folder.add(EventKind::step_done, 1001, 0, 3);
+  TraceRecord& applied = folder.add(EventKind::applied, 9002, 1, 3);
+  applied.peer = applied.origin = 0;
+  applied.sequence = sequence;
+  const Provenance p = found(folder, 1, 3);
+  ASSERT_EQ(p.updates.size(), 1U);
+  EXPECT_TRUE(p.updates[0].hops[0].of_checkpoint);
+  std::ostringstream out;
+  print_provenance(p, 2, TerminalStyle{}, out);
+  EXPECT_NE(out.str().find(", received in the resumed run at "), std::string::npos) << out.str();
+}
+
 // ---- servers ----
 
 // Client 0 pulls version 5 of server 2, and commits the gradient of step 3 as version 7.
