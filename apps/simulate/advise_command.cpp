@@ -114,7 +114,8 @@ class AdviseCommand : public Command {
                         {"gradient_seconds", options.profile->mean_gradient()},
                         {"overhead_seconds", options.profile->overhead},
                         {"measured_step_seconds", options.profile->step_seconds},
-                        {"network", network_text(options.profile->network())},
+                        {"network", options.own_network ? options.network
+                                                        : network_text(options.profile->network())},
                         {"wirings", ordered_json::array()},
                         {"unfit", ordered_json::array()},
                         {"assumptions", assumptions}};

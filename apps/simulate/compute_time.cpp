@@ -17,7 +17,8 @@ constexpr double kMostSeconds = 3600;                       // a tail must not s
 Error bad_spec(const std::string& spec) {
   return bad_input("--compute '" + spec +
                    "': expected seconds like 0.05 or 50ms, lognormal=MU:SIGMA, "
-                   "normal=MEAN:DEVIATION, uniform=A..B or exponential=MEAN");
+                   "normal=MEAN:DEVIATION, uniform=A..B or exponential=MEAN, "
+                   "of an hour at most");
 }
 
 std::optional<double> number_in(const std::string& text) {
@@ -51,6 +52,9 @@ ComputeTime drawn(std::uint64_t seed, double mean, Sample sample) {
 
 std::optional<ComputeTime> distribution(const std::string& name, double a, double b,
                                         std::uint64_t seed) {
+  // More is refused, as it is where the time is given itself; in a tail it is cut off.
+  const bool usual = name == "lognormal" ? a <= std::log(kMostSeconds) : a <= kMostSeconds;
+  if (!usual || (name == "uniform" && b > kMostSeconds)) return std::nullopt;
   if (name == "lognormal" && b >= 0)
     return drawn(seed, std::exp(a + b * b / 2), [a, b](Rng& rng) {
       return std::exp(a + b * std::normal_distribution<double>()(rng));

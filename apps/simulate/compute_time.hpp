@@ -13,7 +13,8 @@ struct ComputeTime {
 };
 
 // SECONDS, or like 50ms: always the same; lognormal=MU:SIGMA, exp(N(MU, SIGMA^2)) seconds;
-// normal=MEAN:DEVIATION, cut off at a tenth of the mean; uniform=A..B; exponential=MEAN. Seeded by
+// normal=MEAN:DEVIATION, cut off at a tenth of the mean; uniform=A..B; exponential=MEAN. Of an hour
+// at most; what is drawn is cut off there. Seeded by
 // (seed, rank, step). Errors (bad_input) give the expected form.
 Expected<ComputeTime> parse_compute_time(const std::string& spec, std::uint64_t seed);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <optional>
@@ -21,6 +22,7 @@ constexpr char kForms[] =
     "0.5 (seconds) or 300ms";
 constexpr std::int64_t kMostFaults = 10'000;
 constexpr double kMostSlow = 1e6;
+constexpr double kMostFaultSeconds = 1e6;  // as parse_duration
 
 Error bad_term(const std::string& term, const std::string& why) {
   return bad_input("--fail '" + term + "': expected " + why);
@@ -38,7 +40,13 @@ std::optional<Halves> split_at(const std::string& text, char at) {
 
 std::optional<Duration> read_time(const std::string& text) {
   const bool plain = !text.empty() && text.find_first_not_of("0123456789.eE-") == std::string::npos;
-  const auto time = parse_duration(plain ? text + "s" : text);
+  if (plain) {
+    char* end = nullptr;
+    const double number = std::strtod(text.c_str(), &end);
+    if (*end != '\0' || !(number >= 0 && number <= kMostFaultSeconds)) return std::nullopt;
+    return Duration(std::llround(number * 1e9));
+  }
+  const auto time = parse_duration(text);
   if (time) return *time;
   return std::nullopt;
 }

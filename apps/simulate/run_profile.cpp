@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <deque>
 #include <fstream>
 #include <map>
@@ -32,6 +33,9 @@ class Survey {
       sent(record);
     } else if (record.kind == EventKind::received) {
       received(record);
+    } else if (record.kind == EventKind::resumed ||
+               (record.kind == EventKind::view && record.peer == record.rank)) {
+      begins_anew(record);
     } else if (record.rank < static_cast<Rank>(ranks_.size())) {
       of_worker(record, ranks_[static_cast<std::size_t>(record.rank)]);
     }
@@ -134,9 +138,11 @@ class Survey {
     for (auto one = newest_ns.upper_bound(size - kSmall); one != newest_ns.end(); ++one)
       if (one->second > sent->second.time_ns) alone = false;
     newest_ns[size] = record.time_ns;
-    LinkFit& links = is_inside(from, to) ? inside_ : links_;
-    links.add(sent->second.bytes, seconds(record.time_ns - sent->second.time_ns), alone);
-    if (!is_inside(from, to)) compare_with_last(record, sent->second);
+    if (!is_of_before(record, sent->second)) {
+      LinkFit& links = is_inside(from, to) ? inside_ : links_;
+      links.add(sent->second.bytes, seconds(record.time_ns - sent->second.time_ns), alone);
+      if (!is_inside(from, to)) compare_with_last(record, sent->second);
+    }
     in_flight_.erase(sent);
   }
 
@@ -149,6 +155,19 @@ class Survey {
                              (sent.time_ns - last.sent.time_ns) * kAtOnce <= on_its_way;
     if (right_after) links_.add_gap(sent.bytes, seconds(record.time_ns - last.time_ns));
     last = {record.sequence, record.time_ns, sent};
+  }
+
+  // What lies between a run and its resumption, or the loss of a rank and its return, is no work of
+  // the rank, and on the way of no message.
+  void begins_anew(const TraceRecord& record) {
+    began_ns_[record.rank] = record.time_ns;
+    if (record.rank >= static_cast<Rank>(ranks_.size())) return;
+    OfRank& rank = ranks_[static_cast<std::size_t>(record.rank)];
+    rank.asked = rank.waits_since = rank.stepped = -1;
+  }
+  bool is_of_before(const TraceRecord& record, const Sent& sent) const {
+    const auto began = began_ns_.find(record.rank);
+    return began != began_ns_.end() && sent.time_ns < began->second;
   }
 
   void of_worker(const TraceRecord& record, OfRank& rank) {
@@ -187,6 +206,7 @@ class Survey {
 
   RunProfile& profile_;
   std::vector<OfRank> ranks_;
+  std::unordered_map<Rank, std::int64_t> began_ns_;  // anew, the last time
   std::unordered_map<std::uint64_t, Sent> in_flight_;
   std::unordered_map<Rank, Arrived> arrived_;  // the newest message of each sender
   std::map<std::pair<Rank, Rank>, UnderWay> under_way_;
@@ -232,6 +252,22 @@ Expected<nlohmann::json> read_summary(const std::string& run) {
 std::int64_t integer_of(const nlohmann::json& summary, const char* key, std::int64_t otherwise) {
   const auto found = summary.find(key);
   return found != summary.end() && found->is_number() ? found->get<std::int64_t>() : otherwise;
+}
+
+// As the run was told; an earlier program's summary lacks it: from the samples of all ranks.
+std::int64_t batch_size_of(const nlohmann::json& summary, const RunProfile& profile) {
+  const auto options = summary.find("options");
+  if (options != summary.end() && options->is_object()) {
+    const auto given = options->find("batch-size");
+    const std::string text = given == options->end() ? ""
+                             : given->is_string()    ? given->get<std::string>()
+                                                     : given->dump();
+    const std::int64_t number = std::strtoll(text.c_str(), nullptr, 10);
+    if (number >= 1) return number;
+  }
+  if (profile.steps <= 0 || profile.workers <= 0) return profile.batch_size;
+  const std::int64_t samples = integer_of(summary, "samples", 0);
+  return std::max<std::int64_t>(1, samples / profile.steps / profile.workers);
 }
 
 }  // namespace
@@ -284,15 +320,17 @@ Expected<RunProfile> read_profile(const std::string& run, Console& console) {
   if (!summary) return summary.error();
   auto trace = MergedTrace::open(run);
   if (!trace) return trace.error();
+  if (trace->sampled() > 1)
+    return bad_input(run + ": its trace has only every " + std::to_string(trace->sampled()) +
+                     "th step (--trace-sample): give a run without --trace-sample");
+  for (const std::string& missing : trace->missing()) console.err << "note: " << missing << '\n';
   RunProfile profile;
   profile.path = run;
   profile.algorithm = summary->value("algorithm", std::string("?"));
   profile.workers = trace->workers();
   profile.parameters = integer_of(*summary, "parameters", 0);
   profile.steps = integer_of(*summary, "steps", 0);
-  const std::int64_t samples = integer_of(*summary, "samples", 0);
-  if (profile.steps > 0 && profile.workers > 0)
-    profile.batch_size = std::max<std::int64_t>(1, samples / profile.steps / profile.workers);
+  profile.batch_size = batch_size_of(*summary, profile);
   profile.gradients.resize(static_cast<std::size_t>(profile.workers));
   Survey survey(profile, nodes_of(layout_of(*trace), summary->value("network", std::string())));
   read_records(*trace, console, [&survey](const TraceRecord& record) { survey.take(record); });

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
+#include <limits>
 #include <utility>
 
 #include "actors/record/files.hpp"
@@ -15,16 +16,20 @@
 namespace grapevine {
 namespace {
 
-// Gives each call to the figures and to the files.
+// Gives each call to the figures and to the files. The losses of a stand-in for the parameters are
+// in neither.
 class BothObservers : public RunObserver {
  public:
-  BothObservers(std::shared_ptr<RunTally> tally, std::shared_ptr<RunOutput> rows)
-      : tally_(std::move(tally)), rows_(std::move(rows)) {}
+  BothObservers(std::shared_ptr<RunTally> tally, std::shared_ptr<RunOutput> rows, bool has_losses)
+      : tally_(std::move(tally)), rows_(std::move(rows)), has_losses_(has_losses) {}
 
-  void on_step(const StepReport& report) override {
+  void on_step(const StepReport& given) override {
     constexpr int kRowsAtOnce = 1024;
-    tally_->on_step(report);
+    StepReport report = given;
+    if (!has_losses_) report.loss = std::numeric_limits<double>::quiet_NaN();
     if (report.logged) rows_->on_step(report);
+    report.logged = report.logged && has_losses_;
+    tally_->on_step(report);
     if (++steps_ % kRowsAtOnce == 0) rows_->on_idle();
   }
   void on_figures(const RankFigures& figures) override { rows_->on_figures(figures); }
@@ -49,6 +54,7 @@ class BothObservers : public RunObserver {
  private:
   std::shared_ptr<RunTally> tally_;
   std::shared_ptr<RunOutput> rows_;
+  const bool has_losses_;
   std::int64_t steps_ = 0;
 };
 
@@ -92,7 +98,8 @@ Expected<SimOutput> SimOutput::create(const CLI::App& app, SimJob& made, RunDisp
 }
 
 SimOutcome SimOutput::run(SimJob& made) {
-  return run_sim(std::move(made.job.run), std::make_shared<BothObservers>(tally_, rows_));
+  return run_sim(std::move(made.job.run),
+                 std::make_shared<BothObservers>(tally_, rows_, made.stand_in == 0));
 }
 
 Expected<nlohmann::ordered_json> SimOutput::report(const SimJob& made,

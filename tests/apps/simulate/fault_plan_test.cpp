@@ -83,6 +83,14 @@ TEST(FaultPlan, RefusesFactorsThatAreNoneOrTooLarge) {
     EXPECT_FALSE(parse_faults(wrong, bounds_of()).ok()) << wrong;
 }
 
+TEST(FaultPlan, ReadsSecondsWithAnExponent) {
+  const auto faults = parse_faults("pause=1@1e-1+0.5,crash=2@2E0", bounds_of());
+  ASSERT_TRUE(faults.ok()) << faults.error().message;
+  EXPECT_EQ(faults_text(*faults), "pause=1@100ms+500ms,crash=2@2s");
+  for (const char* wrong : {"crash=1@1e7", "crash=1@-1", "crash=1@1e", "crash=1@e", "crash=1@"})
+    EXPECT_FALSE(parse_faults(wrong, bounds_of()).ok()) << wrong;
+}
+
 TEST(FaultPlan, ReadsClocksThatAreAheadAndBehind) {
   const auto faults = parse_faults("skew=3:0.5,skew=1:-250us,skew=0:-1", bounds_of());
   ASSERT_TRUE(faults.ok()) << faults.error().message;
@@ -175,8 +183,9 @@ TEST(ComputeTime, HasItsMeanAndIsAFunctionOfRankAndStep) {
 }
 
 TEST(ComputeTime, RefusesWhatItCannotMean) {
-  for (const char* spec : {"", "-1", "x", "uniform=2..1", "normal=0:1", "lognormal=1", "1e9",
-                           "exponential=x", "gamma=1:2"}) {
+  for (const char* spec :
+       {"", "-1", "x", "uniform=2..1", "normal=0:1", "lognormal=1", "1e9", "lognormal=900:1",
+        "normal=4000:1", "uniform=1..4000", "exponential=x", "gamma=1:2"}) {
     const auto time = parse_compute_time(spec, 3);
     ASSERT_FALSE(time.ok()) << spec;
     EXPECT_NE(time.error().message.find("--compute"), std::string::npos);

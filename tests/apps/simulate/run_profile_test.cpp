@@ -209,6 +209,43 @@ TEST(RunProfile, TellsLinksInsideANodeFromThoseBetweenNodes) {
   }
 }
 
+RunProfile profile_of(const std::string& run) {
+  std::ostringstream out, err;
+  Console console{out, err};
+  auto profile = read_profile(run, console);
+  EXPECT_TRUE(profile.ok()) << profile.error().message;
+  return profile ? *std::move(profile) : RunProfile{};
+}
+
+constexpr char kSteady[] = "--workers 4 --maths none --parameters 1000 --compute 0.05 ";
+
+TEST(RunProfile, RefusesATraceOfSomeSteps) {
+  const std::string run = folder("profile_sampled");
+  simulate(kSteady + std::string("--algorithm ar --steps 40 --trace-sample 10"), run);
+  for (const auto& outcome :
+       {kSimulate.run("--from-trace " + run, false), kAdvise.run(run, false)}) {
+    ASSERT_FALSE(outcome.result.ok());
+    EXPECT_NE(outcome.result.error().message.find("--trace-sample"), std::string::npos)
+        << outcome.result.error().message;
+  }
+}
+
+// A step takes 50 ms, and the rank is away for 1.5 s.
+TEST(RunProfile, TheAbsenceOfARankIsNoWork) {
+  const std::string run = folder("profile_absent");
+  simulate(kSteady + std::string("--algorithm sgp --steps 60 --fail crash=1@1,restart=1@2.5"), run);
+  const RunProfile profile = profile_of(run);
+  EXPECT_LT(profile.overhead, 1e-3);
+  EXPECT_NEAR(profile.mean_gradient(), 0.05, 2e-3);
+}
+
+TEST(RunProfile, TheBatchSizeIsThatOfTheRun) {
+  const std::string run = folder("profile_batch");
+  simulate(kSteady + std::string("--algorithm sgp --batch-size 32 --steps 60 --fail crash=1@0.2"),
+           run);
+  EXPECT_EQ(profile_of(run).batch_size, 32);
+}
+
 TEST(RunProfile, RefusesAFolderWithoutARun) {
   const auto outcome = kSimulate.run("--from-trace " + folder("profile_none"), false);
   ASSERT_FALSE(outcome.result.ok());
@@ -230,6 +267,14 @@ TEST(AdviseCommand, CountsWholePeriodsOfLocalSteps) {
   auto few = bytes("12"), many = bytes("300");
   for (const char* algorithm : {"local-sgd", "diloco", "sparseloco", "noloco"})
     EXPECT_NEAR(few[algorithm] / many[algorithm], 1, 0.02) << algorithm;
+}
+
+TEST(AdviseCommand, PrintsTheNetworkThatItCounts) {
+  const std::string run = folder("advise_network");
+  simulate(kSteady + std::string("--algorithm ar --steps 10"), run);
+  const auto advice = nlohmann::json::parse(
+      kAdvise.output(run + " --steps 4 --network alpha=0.1,beta=1e-6 --json"));
+  EXPECT_EQ(advice["network"], "alpha=0.1,beta=1e-6");
 }
 
 TEST(AdviseCommand, RefusesANegativeNumberOfWorkers) {

@@ -136,6 +136,38 @@ TEST(SimulateCommand, TraceReadsASimulatedRun) {
   EXPECT_EQ(blame["culprits"][0]["rank"], 1);
 }
 
+// A rank is away for 1.5 s; no step takes longer than two gradients.
+TEST(SimulateCommand, TheAbsenceOfARankIsNoStep) {
+  const std::string out = folder("simulated_absence");
+  simulate(
+      "--algorithm sgp --workers 4 --steps 60 --maths quadratic --parameters 96 --compute 50ms "
+      "--fail crash=1@1,restart=1@2.5",
+      out);
+  const testing_apps::VerbRunner trace(make_trace_command);
+  const auto slowest = nlohmann::json::parse(trace.output(out + " --blame slowest --json"));
+  ASSERT_FALSE(slowest["steps"].empty()) << slowest.dump();
+  EXPECT_LT(slowest["steps"][0]["seconds"].get<double>(), 1.0) << slowest["steps"][0].dump();
+}
+
+TEST(SimulateCommand, FiguresWithoutMathsHaveNoLosses) {
+  const std::string out = folder("simulated_no_losses");
+  const auto outcome = kVerb.run(
+      "--algorithm ar --workers 2 --steps 4 --maths none --parameters 10 --out " + out, false);
+  EXPECT_TRUE(outcome.result.ok());
+  EXPECT_EQ(outcome.err.find("loss"), std::string::npos) << outcome.err;
+  std::ifstream metrics(out + "/metrics.csv");
+  std::string row;
+  std::getline(metrics, row);
+  int rows = 0;
+  for (; std::getline(metrics, row); ++rows) {
+    std::istringstream cells(row);
+    std::string cell;
+    for (int column = 0; column < 8; ++column) std::getline(cells, cell, ',');
+    EXPECT_EQ(cell, "") << row;
+  }
+  EXPECT_GT(rows, 0);
+}
+
 // A change of members ends the waits for a lost rank.
 TEST(SimulateCommand, TraceNamesTheLossThatRanksHaveWaitedFor) {
   const std::string out = folder("simulated_loss_waits");
