@@ -52,6 +52,15 @@ std::vector<at::Tensor> flat_floats(const std::vector<at::Tensor>& parts) {
   return flat;
 }
 
+// NaN stays what it is.
+bool survives_float32(const at::Tensor& values) {
+  const at::Tensor back = values.to(at::kFloat).to(values.scalar_type());
+  return back.eq(values)
+      .logical_or(back.ne(back).logical_and(values.ne(values)))
+      .all()
+      .item<bool>();
+}
+
 }  // namespace
 
 FlatTensors::FlatTensors(const std::vector<NamedTensor>& named) {
@@ -77,7 +86,21 @@ Expected<FlatTensors> FlatTensors::of_parameters(Model& model) {
   return flat;
 }
 
-FlatTensors FlatTensors::of_buffers(Model& model) { return FlatTensors(model.buffers()); }
+Expected<FlatTensors> FlatTensors::of_buffers(Model& model) {
+  const std::vector<NamedTensor> named = model.buffers();
+  for (const NamedTensor& each : named) {
+    const at::ScalarType type = each.tensor.scalar_type();
+    const std::string what = "buffer '" + each.name + "' is " + c10::toString(type);
+    if (!at::isFloatingType(type) && !at::isIntegralType(type, /*includeBool=*/true))
+      return bad_input(what + " where real numbers are needed" +
+                       (at::isComplexType(type) ? ": keep torch.view_as_real of it" : ""));
+    if (!survives_float32(each.tensor))
+      return bad_input(what + ", with values that float32 does not hold: " +
+                       (at::isFloatingType(type) ? "call .float() on the model before saving it"
+                                                 : "keep whole numbers of at most 16777216 in it"));
+  }
+  return FlatTensors(named);
+}
 
 at::Tensor FlatTensors::gather(at::Device device) const {
   const at::NoGradGuard no_grad;
@@ -177,13 +200,14 @@ Expected<void> load_flat(Model& model, const FrozenTensor& z, const FrozenTensor
     return bad_input("the flat tensor has " + std::to_string(z.numel()) + " values, the model " +
                      std::to_string(parameters->numel()) +
                      " parameters: use the model that was trained");
-  FlatTensors own_buffers = FlatTensors::of_buffers(model);
-  if (buffers.defined() && buffers.numel() != own_buffers.numel())
+  Expected<FlatTensors> own_buffers = FlatTensors::of_buffers(model);
+  if (!own_buffers) return own_buffers.error();
+  if (buffers.defined() && buffers.numel() != own_buffers->numel())
     return bad_input("the flat tensor has " + std::to_string(buffers.numel()) +
-                     " buffer values, the model " + std::to_string(own_buffers.numel()) +
+                     " buffer values, the model " + std::to_string(own_buffers->numel()) +
                      ": use the model that was trained");
   parameters->scatter(z.read());
-  if (buffers.defined()) own_buffers.scatter(buffers.read());
+  if (buffers.defined()) own_buffers->scatter(buffers.read());
   return {};
 }
 

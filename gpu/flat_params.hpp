@@ -21,9 +21,10 @@ class FlatTensors {
   // Errors (bad_input): a model without trainable parameters, or with one that is not float32.
   static Expected<FlatTensors> of_parameters(Model& model);
 
-  // Any dtype: values are converted to float32 and back. Integers are exact up to 2^24, which
-  // bounds batch-norm's num_batches_tracked (int64) to 16.7 million steps.
-  static FlatTensors of_buffers(Model& model);
+  // Any dtype of real numbers: values are converted to float32 and back. Integers are exact up to
+  // 2^24, which bounds batch-norm's num_batches_tracked (int64) to 16.7 million steps. Errors
+  // (bad_input): a buffer of another dtype, or whose present values change on that way.
+  static Expected<FlatTensors> of_buffers(Model& model);
 
   std::int64_t numel() const { return numel_; }
   const std::vector<at::Tensor>& tensors() const { return tensors_; }

@@ -84,6 +84,7 @@ std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
 
 Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config) {
   GRAPEVINE_CHECK(config.model && config.data, "a TorchCompute without model or data");
+  const std::string in_model = "model '" + config.model_name + "': ";
   try {
     const DataInfo& info = config.data->info();
     const Objective objective(info.task, config.loss, config.label_smoothing);
@@ -95,8 +96,9 @@ Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config)
     Expected<std::unique_ptr<Model>> model = config.model(config.seed);
     if (!model) return model.error();
     Expected<FlatTensors> parameters = FlatTensors::of_parameters(**model);
-    if (!parameters)
-      return bad_input("model '" + config.model_name + "': " + parameters.error().message);
+    if (!parameters) return bad_input(in_model + parameters.error().message);
+    Expected<FlatTensors> buffers = FlatTensors::of_buffers(**model);
+    if (!buffers) return bad_input(in_model + buffers.error().message);
     if (config.channels_last && info.sample_shape.size() != 3)
       return bad_input("--channels-last: data '" + info.name +
                        "' has no images: leave it out, or choose another data set");
@@ -106,24 +108,25 @@ Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config)
     config.loader.slices = static_cast<std::int64_t>(config.replicas);
     GRAPEVINE_CHECK(config.batch_size % (config.loader.slices * config.passes) == 0,
                     config.batch_size, " over ", config.replicas, " in ", config.passes);
-    std::unique_ptr<TorchCompute> compute(
-        new TorchCompute(std::move(config), *std::move(model), *std::move(parameters), *sampler));
+    std::unique_ptr<TorchCompute> compute(new TorchCompute(std::move(config), *std::move(model),
+                                                           *std::move(parameters),
+                                                           *std::move(buffers), *sampler));
     const Expected<void> fits = compute->check_fit();
     if (!fits) return fits.error();
     compute->parameters_.unbind();
     return std::unique_ptr<Compute>(std::move(compute));
   } catch (const std::exception& e) {
-    return Error{Errc::failed, "model '" + config.model_name + "': " + one_line(e)};
+    return Error{Errc::failed, in_model + one_line(e)};
   }
 }
 
 TorchCompute::TorchCompute(TorchComputeConfig config, std::unique_ptr<Model> model,
-                           FlatTensors parameters, Sampler sampler)
+                           FlatTensors parameters, FlatTensors buffers, Sampler sampler)
     : config_(std::move(config)),
       device_(config_.runtime->device()),
       model_(std::move(model)),
       parameters_(std::move(parameters)),
-      buffers_(FlatTensors::of_buffers(*model_)),
+      buffers_(std::move(buffers)),
       initial_parameters_(FrozenTensor::freeze(parameters_.gather())),
       transfers_(config_.runtime, staging_limit(config_, parameters_.numel(), buffers_.numel()),
                  config_.patience),

@@ -104,7 +104,7 @@ class TorchCompute final : public Compute {
 
  private:
   TorchCompute(TorchComputeConfig config, std::unique_ptr<Model> model, FlatTensors parameters,
-               Sampler sampler);
+               FlatTensors buffers, Sampler sampler);
 
   // What a forward and backward pass leaves on the device.
   struct Pass {

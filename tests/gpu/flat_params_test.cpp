@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <limits>
+
 #include "tests/gpu/tiny_model.hpp"
 
 namespace grapevine {
@@ -28,7 +30,7 @@ TEST(FlatTensors, GatherCopies) {
 
 TEST(FlatTensors, ConvertsIntegerBuffers) {
   TinyModel model(tiny_layers());
-  FlatTensors buffers = FlatTensors::of_buffers(model);
+  FlatTensors buffers = FlatTensors::of_buffers(model).value();
   ASSERT_EQ(buffers.numel(), 8 + 8 + 1);
   at::Tensor values = at::rand({17});
   values[16] = 12345;
@@ -52,7 +54,7 @@ TEST(FlatTensors, TypesAreConvertedBothWays) {
     at::Tensor forward(const at::Tensor& x) { return x; }
   };
   TinyModel model(torch::nn::Sequential(std::make_shared<Mixed>()));
-  FlatTensors buffers = FlatTensors::of_buffers(model);
+  FlatTensors buffers = FlatTensors::of_buffers(model).value();
   ASSERT_EQ(buffers.numel(), 6 + 1 + 72 + 3 + 2);
   at::Tensor values = at::rand({buffers.numel()});
   values[6] = 41;
@@ -87,6 +89,44 @@ TEST(FlatTensors, RejectsWhatTheEngineCannotTrain) {
             "before saving it");
   TinyModel empty{torch::nn::Sequential(torch::nn::Tanh())};
   EXPECT_FALSE(FlatTensors::of_parameters(empty).ok());
+}
+
+// What a buffer becomes on its way through the flat tensor is what it was.
+TEST(FlatTensors, RejectsBuffersThatFloatsDoNotHold) {
+  const auto error_of = [](const at::Tensor& values) -> std::string {
+    class Holder : public torch::nn::Module {
+     public:
+      explicit Holder(const at::Tensor& values) { register_buffer("kept", values); }
+      at::Tensor forward(const at::Tensor& x) { return x; }
+    };
+    TinyModel model(
+        torch::nn::Sequential(torch::nn::Linear(2, 2), std::make_shared<Holder>(values)));
+    const auto buffers = FlatTensors::of_buffers(model);
+    const auto loaded = load_flat(model, FrozenTensor::freeze(at::zeros({6})), {});
+    EXPECT_EQ(buffers.ok(), loaded.ok());
+    if (buffers.ok()) return "";
+    EXPECT_EQ(buffers.error().code, Errc::bad_input);
+    EXPECT_EQ(loaded.error().message, buffers.error().message);
+    return buffers.error().message;
+  };
+  EXPECT_EQ(error_of(at::zeros({2}, at::kComplexFloat)),
+            "buffer '1.kept' is ComplexFloat where real numbers are needed: keep "
+            "torch.view_as_real of it");
+  EXPECT_EQ(error_of(at::full({2}, 1.0 / 3, at::kDouble)),
+            "buffer '1.kept' is Double, with values that float32 does not hold: call .float() on "
+            "the model before saving it");
+  for (const std::int64_t value :
+       {std::int64_t{1234567891}, std::int64_t{987654321012345}, -16777217L})
+    EXPECT_EQ(error_of(at::full({1}, value, at::kLong)),
+              "buffer '1.kept' is Long, with values that float32 does not hold: keep whole "
+              "numbers of at most 16777216 in it");
+  const double inf = std::numeric_limits<double>::infinity();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(error_of(at::tensor({0.5, -inf, inf, nan}, at::kDouble)), "");
+  EXPECT_EQ(error_of(at::full({2}, 1.0 / 3, at::kHalf)), "");
+  EXPECT_EQ(error_of(at::full({2}, 1 << 24, at::kLong)), "");
+  EXPECT_EQ(error_of(at::ones({2}, at::kBool)), "");
+  EXPECT_EQ(error_of(at::empty({0}, at::kLong)), "");
 }
 
 TEST(BoundParameters, AreViewsOfZ) {
@@ -198,7 +238,7 @@ TEST(LoadFlat, FillsAModelThatWasUnbound) {
   const FrozenTensor buffers = FrozenTensor::freeze(at::ones({17}));
   ASSERT_TRUE(load_flat(model, z, buffers).ok());
   EXPECT_TRUE(parameters.gather().equal(z.read()));
-  EXPECT_TRUE(FlatTensors::of_buffers(model).gather().equal(buffers.read()));
+  EXPECT_TRUE(FlatTensors::of_buffers(model).value().gather().equal(buffers.read()));
   parameters.unbind();
   parameters.scatter(z.read());
   EXPECT_EQ(model.parameters()[0].tensor.sizes(), (std::vector<std::int64_t>{8, 3}));

@@ -474,6 +474,17 @@ TEST(TorchCompute, AModelThatDoesNotFitIsRefused) {
   EXPECT_EQ(empty.error().message.find("model 'net': the model has no trainable"), 0U);
 }
 
+TEST(TorchCompute, ExceptionsOfMakeNameTheModel) {
+  TorchComputeConfig config = tiny_config(plain_layers);
+  config.data = std::make_shared<const TinyData>(
+      tiny_info(), [](const std::vector<std::int64_t>&) -> Expected<void> {
+        throw std::runtime_error("no such type");
+      });
+  const auto thrown = TorchCompute::make(config);
+  ASSERT_FALSE(thrown.ok());
+  EXPECT_EQ(thrown.error().message, "model 'net': no such type");
+}
+
 TEST(TorchCompute, MakeHandsOnErrors) {
   EXPECT_NE(TorchCompute::make(tiny_config(plain_layers, 0, 2, 21))
                 .error()
