@@ -24,6 +24,7 @@
 #include "apps/zoo/models.hpp"
 #include "gpu/device.hpp"
 #include "gpu/math_threads.hpp"
+#include "gpu/precision.hpp"
 #include "messages/text/names.hpp"
 
 namespace grapevine {
@@ -41,7 +42,7 @@ struct EvaluateOptions {
   std::string loss;   // empty: that of the run
   std::string split = "test";
   std::int64_t batch_size = 256;
-  std::int64_t seed = 1;  // if it is not given, that of the run
+  std::int64_t seed = 1;        // if it is not given, that of the run
   std::string device = "auto";
   std::int32_t threads = 0;
   std::string confusion;
@@ -139,7 +140,8 @@ class EvaluateCommand final : public Command {
     add_option(app, "loss", o_.loss,
                "cross-entropy | mse | bce [that of the run, or what fits the data]");
     add_option(app, "confusion", o_.confusion, "draw the confusion matrix: FILE.svg or FILE.png");
-    add_option(app, "batch-size", o_.batch_size, "samples in one pass");
+    add_option(app, "batch-size", o_.batch_size,
+               "samples in one pass");
     add_option(app, "seed", o_.seed,
                "of data that is drawn for each run (hyperplane) [that of the run]");
     add_option(app, "device", o_.device, "cpu | cuda[:i] | auto");
@@ -202,10 +204,11 @@ class EvaluateCommand final : public Command {
     if (!loss) return loss.error();
     options.loss = *loss;
     options.split = o_.split == "test" ? Split::test : Split::train;
-    options.batch_size = o_.batch_size;
     const auto device = choose_device(o_.device, visible_gpus(), 0);
     if (!device) return device.error();
     options.device = *device;
+    options.batch_size = o_.batch_size;
+    set_math_mode(Precision::fp32, /*benchmark=*/false);
     DataOptions data_options;
     data_options.seed = static_cast<std::uint64_t>(o_.seed);
     data_options.skip_damaged = skip_damaged_;

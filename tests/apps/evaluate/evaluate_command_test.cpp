@@ -15,6 +15,7 @@
 #include "apps/zoo/data.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train/train_run.hpp"
+#include "tests/apps/verb_runner.hpp"
 #include "tests/apps/zoo/models/script_model.hpp"
 
 namespace grapevine {
@@ -70,6 +71,19 @@ TEST(EvaluateCommand, TakesTheDataOfTheRun) {
   EXPECT_NEAR(loss_of({}), loss, 1e-6);
   EXPECT_NEAR(loss_of({"--data", "hyperplane:16"}), loss, 1e-6);
   EXPECT_GT(loss_of({"--seed", "1"}), 2 * loss) << "of another task";
+}
+
+// Convolutions have all bits of float32 here, as in a run's validation: not what LibTorch begins
+// with.
+TEST(EvaluateCommand, ComputesWithAllBits) {
+  const TemporaryDirectory folder;
+  const std::string model =
+      save_script_model(folder.path() / "net.pt", at::rand({4, 1}),
+                        "def forward(self, x):\n    return x.matmul(self.w)\n");
+  at::globalContext().setAllowTF32CuDNN(true);
+  testing_apps::VerbRunner(make_evaluate_command)
+      .output(model + " --data hyperplane:4 --device cpu --threads 1");
+  EXPECT_FALSE(at::globalContext().allowTF32CuDNN());
 }
 
 // A model that takes the class of a sample from its first value, with an error that is known.
