@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <limits>
 #include <tuple>
 #include <utility>
@@ -115,6 +116,17 @@ std::vector<std::int64_t> output_shape(const DataInfo& info, std::int64_t batch)
   std::vector<std::int64_t> shape{batch, info.classes};
   shape.insert(shape.end(), info.target_shape.begin(), info.target_shape.end());
   return shape;
+}
+
+std::int64_t evaluated_samples(const DataInfo& info, std::int64_t fit) {
+  const auto values = [](const std::vector<std::int64_t>& shape) {
+    double count = 1;
+    for (const std::int64_t side : shape) count *= std::max(1.0, static_cast<double>(side));
+    return count;
+  };
+  const double of_a_sample = values(info.sample_shape) + values(output_shape(info, 1));
+  const auto small = static_cast<std::int64_t>(kEvaluatedValues / of_a_sample);
+  return std::min(kMostEvaluated, std::max({std::int64_t{1}, fit, small}));
 }
 
 }  // namespace grapevine

@@ -56,4 +56,11 @@ at::Tensor no_accuracy_figures(const at::Tensor& output);
 // The shape that a model must give for `batch` samples of this data.
 std::vector<std::int64_t> output_shape(const DataInfo& info, std::int64_t batch);
 
+inline constexpr std::int64_t kMostEvaluated = 256;                      // samples in a pass
+inline constexpr std::int64_t kEvaluatedValues = std::int64_t{1} << 20;  // of input and output
+
+// Samples in a pass of an evaluation: kMostEvaluated, or fewer where their input and output have
+// more than kEvaluatedValues values; no fewer than `fit`, which are known to fit into memory.
+std::int64_t evaluated_samples(const DataInfo& info, std::int64_t fit);
+
 }  // namespace grapevine

@@ -421,6 +421,12 @@ Expected<Evaluation> TorchCompute::evaluate(const FrozenTensor& z, const FrozenT
   }
 }
 
+std::int64_t TorchCompute::evaluation_pass() const {
+  if (config_.eval_batch_size > 0) return config_.eval_batch_size;
+  const std::int64_t trained = config_.batch_size / (config_.loader.slices * config_.passes);
+  return evaluated_samples(config_.data->info(), trained);
+}
+
 Expected<Evaluation> TorchCompute::try_evaluate(const FrozenTensor& z,
                                                 const FrozenTensor& buffers) {
   const DataInfo& info = config_.data->info();
@@ -437,7 +443,7 @@ Expected<Evaluation> TorchCompute::try_evaluate(const FrozenTensor& z,
   model_->train(false);
   *pass = nullptr;
   Evaluation sum;
-  const std::int64_t size = std::max<std::int64_t>(1, config_.eval_batch_size);
+  const std::int64_t size = evaluation_pass();
   for (std::int64_t begin = 0; begin < info.test_size; begin += size) {
     const std::int64_t end = std::min(begin + size, info.test_size);
     const Expected<at::Tensor> figures = evaluate_batch(begin, end);

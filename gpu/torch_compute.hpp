@@ -39,7 +39,8 @@ struct TorchComputeConfig {
   // divides batch_size.
   std::size_t replica = 0;
   std::size_t replicas = 1;
-  std::int64_t eval_batch_size = 256;
+  // Samples in a pass of an evaluation; 0: evaluated_samples() where those of a training pass fit.
+  std::int64_t eval_batch_size = 0;
   std::uint64_t seed =
       0;  // of the initial parameters, the order of samples, masks; same on all ranks
   std::shared_ptr<DeviceRuntime> runtime;  // null: the CPU
@@ -97,7 +98,7 @@ class TorchCompute final : public Compute {
   Gradient gradient(GradientRequest request) override;
   Gradient gradient_in_parts(GradientRequest request, const GivePart& give) override;
 
-  // Evaluation mode, in batches of eval_batch_size; on a device, not while a group launches.
+  // Evaluation mode, in passes of eval_batch_size; on a device, not while a group launches.
   // Errors: a data set without test samples, and those of model and data, a device that does not
   // answer. A loss that is not finite is returned as it is.
   Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) override;
@@ -140,6 +141,7 @@ class TorchCompute final : public Compute {
   Expected<Pass> forward_backward(const at::Tensor& z, const Batch& batch, at::Tensor flat,
                                   bool counts_hits, GradientParts* parts);
   at::Tensor forward(const at::Tensor& input);
+  std::int64_t evaluation_pass() const;
   Expected<Evaluation> try_evaluate(const FrozenTensor& z, const FrozenTensor& buffers);
   Expected<std::unique_ptr<LaunchGate::Pass>> gate_pass() const;
   Expected<at::Tensor> evaluate_batch(std::int64_t begin, std::int64_t end);

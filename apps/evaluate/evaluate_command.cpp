@@ -24,6 +24,7 @@
 #include "apps/zoo/models.hpp"
 #include "gpu/device.hpp"
 #include "gpu/math_threads.hpp"
+#include "gpu/objective.hpp"
 #include "gpu/precision.hpp"
 #include "messages/text/names.hpp"
 
@@ -41,7 +42,7 @@ struct EvaluateOptions {
   std::string model;  // empty: that of the run
   std::string loss;   // empty: that of the run
   std::string split = "test";
-  std::int64_t batch_size = 256;
+  std::int64_t batch_size = 0;  // 0: by the size of the samples
   std::int64_t seed = 1;        // if it is not given, that of the run
   std::string device = "auto";
   std::int32_t threads = 0;
@@ -141,7 +142,7 @@ class EvaluateCommand final : public Command {
                "cross-entropy | mse | bce [that of the run, or what fits the data]");
     add_option(app, "confusion", o_.confusion, "draw the confusion matrix: FILE.svg or FILE.png");
     add_option(app, "batch-size", o_.batch_size,
-               "samples in one pass");
+               "samples in one pass; 0: at most 256, fewer of large samples");
     add_option(app, "seed", o_.seed,
                "of data that is drawn for each run (hyperplane) [that of the run]");
     add_option(app, "device", o_.device, "cpu | cuda[:i] | auto");
@@ -171,9 +172,9 @@ class EvaluateCommand final : public Command {
   Expected<void> check_options() {
     if (o_.split != "test" && o_.split != "train")
       return unknown_name("--split", o_.split, {"test", "train"});
-    if (o_.batch_size < 1 || o_.batch_size > kLargestEvaluationBatch)
+    if (o_.batch_size < 0 || o_.batch_size > kLargestEvaluationBatch)
       return bad_input(
-          fmt::format("--batch-size {}: expected 1..{}", o_.batch_size, kLargestEvaluationBatch));
+          fmt::format("--batch-size {}: expected 0..{}", o_.batch_size, kLargestEvaluationBatch));
     if (o_.threads < 0 || o_.threads > 1024)
       return bad_input(fmt::format("--threads {}: expected 0..1024", o_.threads));
     if (o_.seed < 0) return bad_input(fmt::format("--seed {}: expected 0 or more", o_.seed));
@@ -207,7 +208,6 @@ class EvaluateCommand final : public Command {
     const auto device = choose_device(o_.device, visible_gpus(), 0);
     if (!device) return device.error();
     options.device = *device;
-    options.batch_size = o_.batch_size;
     set_math_mode(Precision::fp32, /*benchmark=*/false);
     DataOptions data_options;
     data_options.seed = static_cast<std::uint64_t>(o_.seed);
@@ -216,6 +216,7 @@ class EvaluateCommand final : public Command {
     if (!made) return made.error();
     const auto data = skip_damaged_ ? without_damaged(*std::move(made)) : *std::move(made);
     const DataInfo& info = data->info();
+    options.batch_size = o_.batch_size > 0 ? o_.batch_size : evaluated_samples(info, 1);
     const auto model = load_model(source, info);
     if (!model) return model.error();
     const auto figures = figures_of_model(**model, *data, options);

@@ -154,5 +154,26 @@ TEST(Objective, RefusesWhatDoesNotFit) {
   EXPECT_EQ(*parse_loss("bce"), LossKind::bce);
 }
 
+// Never less than one, nor than what is known to fit; never more than 256.
+TEST(EvaluatedSamples, AreBoundedByTheirValues) {
+  DataInfo info;
+  info.sample_shape = {3, 32, 32};
+  info.classes = 10;
+  EXPECT_EQ(evaluated_samples(info, 1), 256);
+  EXPECT_EQ(evaluated_samples(info, 4096), 256);
+  info.sample_shape = {3, 224, 224};
+  info.classes = 1000;
+  EXPECT_EQ(evaluated_samples(info, 1), 6);
+  EXPECT_EQ(evaluated_samples(info, 32), 32);
+  info.sample_shape = info.target_shape = {256};
+  info.classes = 50257;  // logits of each step
+  EXPECT_EQ(evaluated_samples(info, 4), 4);
+  EXPECT_EQ(evaluated_samples(info, 0), 1);
+  info.sample_shape = {kTimeSteps, 9};
+  info.target_shape = {};
+  info.classes = 6;
+  EXPECT_EQ(evaluated_samples(info, 8), 256);
+}
+
 }  // namespace objective_test
 }  // namespace grapevine

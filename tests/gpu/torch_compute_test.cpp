@@ -331,6 +331,46 @@ TEST(TorchCompute, EvaluatesTheTestSplit) {
   }
 }
 
+// The largest pass of an evaluation, in samples.
+std::int64_t largest_evaluated(TorchComputeConfig config, const DataInfo& info) {
+  std::size_t largest = 0;
+  bool evaluates = false;
+  config.data = std::make_shared<const TinyData>(
+      info, [&](const std::vector<std::int64_t>& indices) -> Expected<void> {
+        if (evaluates) largest = std::max(largest, indices.size());
+        return {};
+      });
+  const auto compute = make_tiny(std::move(config));
+  evaluates = true;
+  const auto result = compute->evaluate(random_point(*compute), {});
+  EXPECT_TRUE(result.ok());
+  if (result.ok()) {
+    EXPECT_EQ(result->samples, info.test_size);
+  }
+  return static_cast<std::int64_t>(largest);
+}
+
+// A job that trains on a few large samples at once must be able to test its model.
+TEST(TorchCompute, EvaluatesFewLargeSamplesAtOnce) {
+  const auto large = [](std::int64_t side) {
+    return [side] {
+      return torch::nn::Sequential(torch::nn::Conv2d(3, 1, 1), torch::nn::AvgPool2d(side),
+                                   torch::nn::Flatten(), torch::nn::Linear(1, 6));
+    };
+  };
+  DataInfo info = tiny_info();
+  info.test_size = 300;
+  EXPECT_EQ(largest_evaluated(tiny_config(plain_layers), info), 256);
+  info.test_size = 40;
+  info.sample_shape = {3, 200, 200};
+  EXPECT_EQ(largest_evaluated(tiny_config(large(200), 0, 1, 4), info), 8);
+  // Those of a pass in training fit.
+  EXPECT_EQ(largest_evaluated(tiny_config(large(200), 0, 1, 20), info), 20);
+  TorchComputeConfig in_passes = tiny_config(large(200), 0, 1, 20);
+  in_passes.passes = 2;
+  EXPECT_EQ(largest_evaluated(in_passes, info), 10);
+}
+
 TEST(TorchCompute, AnEvaluationCanBeEnded) {
   TorchComputeConfig config = tiny_config(tiny_layers);
   config.eval_batch_size = 5;
