@@ -78,6 +78,7 @@ class Transformer : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& input) {
     at::Tensor x = tokens_ ? embedding_(input.to(torch::kLong)) : project_(input.slice(2, 0, -1));
+    x = x.to(torch::kFloat);  // the angles of late steps need more than the 16 bits of autocast
     const std::int64_t steps = x.size(1);
     x = x + positions(steps, x.options().requires_grad(false));
     const at::Tensor future =
