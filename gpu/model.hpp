@@ -24,6 +24,8 @@ class Model {
   virtual ~Model() = default;
   virtual std::vector<NamedTensor> parameters() = 0;  // float32, in a fixed order, handles
   virtual std::vector<NamedTensor> buffers() = 0;     // batch-norm statistics…, in a fixed order
+  // Further names of these, which files of weights have as well: of tied parameters.
+  virtual std::vector<NamedTensor> other_names() { return {}; }
   virtual at::Tensor forward(const at::Tensor& input) = 0;
   virtual void train(bool on) = 0;
   // Writes the model with its present parameters to `path` (not atomic: callers write to a

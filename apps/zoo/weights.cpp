@@ -67,6 +67,25 @@ std::string sizes_text(const at::Tensor& tensor) {
   return out.str();
 }
 
+// What is one tensor in the model has the same values under all its names in the file.
+Expected<void> check_tied(const std::vector<NamedTensor>& tensors,
+                          const std::vector<NamedTensor>& others, const Weights& weights,
+                          const std::string& path) {
+  for (const NamedTensor& other : others) {
+    const auto first = std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& named) {
+      return named.tensor.is_same(other.tensor);
+    });
+    const auto again = weights.find(other.name);
+    if (first == tensors.end() || again == weights.end()) continue;
+    const auto found = weights.find(first->name);
+    if (found != weights.end() && !found->second.equal(again->second))
+      return bad_input(path + ": '" + first->name + "' and '" + other.name +
+                       "' are one tensor in the model, and differ here: give the weights of the "
+                       "same model");
+  }
+  return {};
+}
+
 }  // namespace
 
 bool is_torchscript(const std::string& path) {
@@ -102,6 +121,8 @@ Expected<void> set_weights(Model& model, const Weights& weights, const std::stri
   const at::NoGradGuard no_grad;
   std::vector<NamedTensor> tensors = model.parameters();
   for (NamedTensor& buffer : model.buffers()) tensors.push_back(std::move(buffer));
+  const std::vector<NamedTensor> others = model.other_names();
+  if (auto tied = check_tied(tensors, others, weights, path); !tied) return tied;
   std::size_t used = 0;
   for (NamedTensor& named : tensors) {
     const auto found = weights.find(named.name);
@@ -118,8 +139,9 @@ Expected<void> set_weights(Model& model, const Weights& weights, const std::stri
   }
   if (used == weights.size()) return {};
   for (const auto& [name, tensor] : weights) {
-    const bool known = std::any_of(tensors.begin(), tensors.end(),
-                                   [&](const NamedTensor& named) { return named.name == name; });
+    const auto is_named = [&name = name](const NamedTensor& named) { return named.name == name; };
+    const bool known = std::any_of(tensors.begin(), tensors.end(), is_named) ||
+                       std::any_of(others.begin(), others.end(), is_named);
     if (!known && !ends_with(name, kBatchCount))
       return bad_input(path + ": the model has no tensor '" + name +
                        "': give the weights of the same model");

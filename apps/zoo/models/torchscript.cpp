@@ -26,17 +26,18 @@ class ScriptModel final : public Model {
   ScriptModel(const torch::jit::Module& module, TokenForm form) : module_(module), form_(form) {
     // Tied parameters have several names; each tensor counts once.
     std::set<const c10::TensorImpl*> seen;
-    for (const auto& item : module_.named_parameters()) {
-      if (!seen.insert(item.value.unsafeGetTensorImpl()).second) continue;
-      (item.value.requires_grad() ? parameters_ : buffers_).push_back({item.name, item.value});
-    }
-    for (const auto& item : module_.named_buffers())
-      if (seen.insert(item.value.unsafeGetTensorImpl()).second)
-        buffers_.push_back({item.name, item.value});
+    const auto add = [&](std::vector<NamedTensor>& to, const NamedTensor& named) {
+      const bool first = seen.insert(named.tensor.unsafeGetTensorImpl()).second;
+      (first ? to : other_names_).push_back(named);
+    };
+    for (const auto& item : module_.named_parameters())
+      add(item.value.requires_grad() ? parameters_ : buffers_, {item.name, item.value});
+    for (const auto& item : module_.named_buffers()) add(buffers_, {item.name, item.value});
   }
 
   std::vector<NamedTensor> parameters() override { return parameters_; }
   std::vector<NamedTensor> buffers() override { return buffers_; }
+  std::vector<NamedTensor> other_names() override { return other_names_; }
 
   at::Tensor forward(const at::Tensor& input) override {
     // The optimising executor changes its kernels after the first runs, and bits with them.
@@ -69,6 +70,7 @@ class ScriptModel final : public Model {
   const TokenForm form_;
   std::vector<NamedTensor> parameters_;
   std::vector<NamedTensor> buffers_;
+  std::vector<NamedTensor> other_names_;
 };
 
 // The shape of a module's result for two samples of `steps` tokens 0; nothing where it fails.

@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "apps/zoo/weights.hpp"
 #include "gpu/flat_params.hpp"
 #include "gpu/precision.hpp"
 #include "gpu/torch_compute.hpp"
@@ -629,6 +630,45 @@ TEST_F(Models, TorchScriptWorkersShareNothing) {
   EXPECT_FALSE(two->parameters()[0].tensor.eq(5).any().item<bool>());
   EXPECT_FALSE(two->buffers()[0].tensor.eq(5).any().item<bool>());
   EXPECT_FALSE(factory(1).value()->parameters()[0].tensor.eq(5).any().item<bool>());
+}
+
+// state_dict() has a tied parameter, or buffer, under each of its names.
+TEST_F(Models, TiedTensorsTakeWeightsUnderAllTheirNames) {
+  torch::jit::Module module("Tied");
+  const at::Tensor tied = at::rand({3, 10}).requires_grad_(), kept = at::rand({10});
+  for (const char* name : {"first", "again"}) module.register_parameter(name, tied, false);
+  for (const char* name : {"offset", "offset_again"}) module.register_buffer(name, kept);
+  module.define(R"(
+def forward(self, x):
+    return x.mm(self.first) + x.mm(self.again) + self.offset + self.offset_again
+)");
+  module.save(path("tied.pt"));
+  const DataInfo info = info_of({3});
+  const auto model = make_model(path("tied.pt"), info);
+  ASSERT_EQ(model->parameters().size(), 1U);
+  ASSERT_EQ(model->buffers().size(), 1U);
+  const at::Tensor w = at::rand({3, 10}), b = at::rand({10});
+  Weights weights{{"first", w}, {"again", w.clone()}, {"offset", b}, {"offset_again", b.clone()}};
+  const auto set = set_weights(*model, weights, "w.pt");
+  ASSERT_TRUE(set.ok()) << set.error().message;
+  const at::Tensor input = samples(info, 4);
+  EXPECT_TRUE(model->forward(input).allclose(2 * (input.mm(w) + b)));
+  // Its own file.
+  ASSERT_TRUE(model->save(path("trained.pt")).ok());
+  const auto fresh = make_model(path("tied.pt"), info);
+  const auto read = read_weights(path("trained.pt"));
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  const auto again = set_weights(*fresh, *read, "trained.pt");
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(fresh->forward(input).equal(model->forward(input)));
+  // Weights of a model that does not tie them.
+  weights["again"] = w + 1;
+  const auto other = set_weights(*fresh, weights, "w.pt");
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.error().code, Errc::bad_input);
+  EXPECT_NE(other.error().message.find("' are one tensor in the model, and differ here"),
+            std::string::npos)
+      << other.error().message;
 }
 
 TEST_F(Models, TorchScriptIsSavedAsTorchScript) {
