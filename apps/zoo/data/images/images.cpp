@@ -22,7 +22,8 @@ namespace {
 constexpr int kSmall = 64;  // pixels
 constexpr int kDefaultSide = 224;
 constexpr int kShortSide = 256;
-constexpr int kCropPadding = 4;
+constexpr int kCropPadding = 4;  // of the usual augmentation
+constexpr int kPaddedPart = 8;   // of the side, of one that is asked for: augmentation.cpp
 constexpr std::uint64_t kRegionStream = 0x726567696f6e;  // messages/random.hpp
 constexpr Normalization kImageNetNormalization{{0.485F, 0.456F, 0.406F}, {0.229F, 0.224F, 0.225F}};
 
@@ -105,7 +106,7 @@ class Images final : public DataSet {
               region.height * y_scale};
     const std::vector<std::uint8_t> planes = resize(*image, region, extent_);
     ImagePlacement placement =
-        random_placement(augment_seed, index, small_ && augment_.crop ? kCropPadding : 0);
+        random_placement(augment_seed, index, small_ && augment_.crop ? padding() : CropPadding{});
     placement.mirrored = placement.mirrored && augment_.flip;
     write_normalized(planes.data(), shape_, kImageNetNormalization, placement, out);
     return {};
@@ -124,6 +125,11 @@ class Images final : public DataSet {
     region.x = stream.uniform(0, stored.width - region.width);
     region.y = stream.uniform(0, stored.height - region.height);
     return region;
+  }
+
+  CropPadding padding() const {
+    if (augment_.usual) return {kCropPadding, kCropPadding};
+    return {std::max(1, extent_.width / kPaddedPart), std::max(1, extent_.height / kPaddedPart)};
   }
 
   // How much smaller the region may be decoded without it having to be enlarged afterwards.

@@ -35,7 +35,8 @@ Expected<Batch> MemoryImages::batch(Split split, const std::vector<std::int64_t>
   const std::uint64_t seed = parts_.padding > 0 ? augment_seed : 0;
   for (const std::int64_t index : indices) {
     write_normalized(from.pixels.data() + index * parts_.shape.size(), parts_.shape,
-                     parts_.normalization, random_placement(seed, index, parts_.padding), input);
+                     parts_.normalization,
+                     random_placement(seed, index, {parts_.padding, parts_.padding}), input);
     input += parts_.shape.size();
     *target++ = from.labels[index];
   }

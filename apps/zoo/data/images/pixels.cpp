@@ -9,12 +9,13 @@
 
 namespace grapevine {
 
-ImagePlacement random_placement(std::uint64_t augment_seed, std::int64_t index, int padding) {
+ImagePlacement random_placement(std::uint64_t augment_seed, std::int64_t index,
+                                CropPadding padding) {
   if (augment_seed == 0) return {};
   RandomStream stream(mix_seed(augment_seed, static_cast<std::uint64_t>(index)));
   ImagePlacement placement;
-  placement.right = static_cast<int>(stream.below(2 * padding + 1)) - padding;
-  placement.down = static_cast<int>(stream.below(2 * padding + 1)) - padding;
+  placement.right = static_cast<int>(stream.below(2 * padding.sides + 1)) - padding.sides;
+  placement.down = static_cast<int>(stream.below(2 * padding.ends + 1)) - padding.ends;
   placement.mirrored = stream.chance(0.5);
   return placement;
 }

@@ -31,9 +31,16 @@ struct ImagePlacement {
   bool mirrored = false;
 };
 
-// A random crop of the image padded by `padding` black pixels on each side, mirrored half of the
-// time: a pure function of its arguments. `augment_seed` 0: the image as it is.
-ImagePlacement random_placement(std::uint64_t augment_seed, std::int64_t index, int padding);
+// Black pixels that a crop may have from beyond the image's edges.
+struct CropPadding {
+  int sides = 0;  // left, and right
+  int ends = 0;   // above, and below
+};
+
+// A random crop of the image padded so, mirrored half of the time: a pure function of its
+// arguments. `augment_seed` 0: the image as it is.
+ImagePlacement random_placement(std::uint64_t augment_seed, std::int64_t index,
+                                CropPadding padding);
 
 // Writes shape.size() floats to `out`. `planes` is [channels][height][width].
 void write_normalized(const std::uint8_t* planes, const PixelShape& shape,

@@ -137,6 +137,26 @@ TEST_F(Images, AugmentationCropsAndMirrors) {
             *std::min_element(brightness.begin(), brightness.end()) + 0.5);
 }
 
+// --augment crop: by up to an eighth of each side; the usual one by CIFAR's 4 pixels at any size.
+TEST_F(Images, SmallImagesAreCroppedByAnEighthOfTheirSide) {
+  for (const char* name : {"a/0.png", "a/1.png"}) add_png(name, 64, 24, {255, 255, 255});
+  const auto black = [&](const std::string& augment) {
+    DataOptions options;
+    options.augment = *parse_augmentation(augment);
+    const auto data = *make_data_set("images:" + folder_.path(), options);
+    std::pair<std::int64_t, std::int64_t> most{0, 0};
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+      const at::Tensor dark = data->batch(Split::train, {0}, seed)->input[0][0].lt(0);
+      most.first = std::max(most.first, dark.all(0).sum().item<std::int64_t>());
+      most.second = std::max(most.second, dark.all(1).sum().item<std::int64_t>());
+    }
+    return most;
+  };
+  EXPECT_EQ(black("crop"), (std::pair<std::int64_t, std::int64_t>{8, 3}));
+  EXPECT_EQ(black("auto"), (std::pair<std::int64_t, std::int64_t>{4, 4}));
+  EXPECT_EQ(black("flip"), (std::pair<std::int64_t, std::int64_t>{0, 0}));
+}
+
 TEST_F(Images, ADamagedImageIsNamedWhereverItIs) {
   add_small_layout();
   const std::string path = folder_.file("train/bee/2.png");

@@ -48,7 +48,7 @@ TEST(Pixels, NormalizedMatchesTheOracle) {
 TEST(Pixels, PlacementsReachEveryCropAndBothSides) {
   std::set<std::tuple<int, int, bool>> seen;
   for (std::int64_t index = 0; index < 6000; ++index) {
-    const ImagePlacement placement = random_placement(5, index, 4);
+    const ImagePlacement placement = random_placement(5, index, {4, 4});
     EXPECT_LE(std::abs(placement.right), 4);
     EXPECT_LE(std::abs(placement.down), 4);
     seen.emplace(placement.right, placement.down, placement.mirrored);
@@ -59,12 +59,12 @@ TEST(Pixels, PlacementsReachEveryCropAndBothSides) {
 TEST(Pixels, PlacementIsAFunctionOfSeedAndIndex) {
   int same_as_next_seed = 0;
   for (std::int64_t index = 0; index < 500; ++index) {
-    const ImagePlacement a = random_placement(8, index, 4);
-    const ImagePlacement b = random_placement(8, index, 4);
-    const ImagePlacement c = random_placement(9, index, 4);
+    const ImagePlacement a = random_placement(8, index, {4, 4});
+    const ImagePlacement b = random_placement(8, index, {4, 4});
+    const ImagePlacement c = random_placement(9, index, {4, 4});
     EXPECT_TRUE(a.right == b.right && a.down == b.down && a.mirrored == b.mirrored);
     if (a.right == c.right && a.down == c.down && a.mirrored == c.mirrored) ++same_as_next_seed;
-    const ImagePlacement none = random_placement(0, index, 4);
+    const ImagePlacement none = random_placement(0, index, {4, 4});
     EXPECT_TRUE(none.right == 0 && none.down == 0 && !none.mirrored);
   }
   EXPECT_LT(same_as_next_seed, 20);
