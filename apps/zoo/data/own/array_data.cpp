@@ -50,8 +50,17 @@ class ArrayData final : public DataSet {
   Arrays arrays_;
 };
 
+// Nothing of another type can be a number of a batch.
+Expected<void> check_type(const std::string& where, const char* name, const at::Tensor& t) {
+  if (whole(t) || at::isFloatingType(t.scalar_type())) return {};
+  return bad_input(where + ": " + name + " is " + c10::toString(t.scalar_type()) +
+                   " where whole or floating-point numbers are needed");
+}
+
 Expected<void> check_pair(const std::string& where, const char* x_name, const at::Tensor& x,
                           const char* y_name, const at::Tensor& y) {
+  if (auto numbers = check_type(where, x_name, x); !numbers) return numbers;
+  if (auto numbers = check_type(where, y_name, y); !numbers) return numbers;
   if (x.dim() < 2)
     return bad_input(where + ": " + x_name + " has the shape " + array_shape(x) +
                      ", one array of samples is needed: [samples, …]");
@@ -59,6 +68,10 @@ Expected<void> check_pair(const std::string& where, const char* x_name, const at
     return bad_input(where + ": " + y_name + " has the shape " + array_shape(y) + ", " + x_name +
                      " " + array_shape(x) + ": give a label, or numbers, for each sample");
   if (x.size(0) < 1) return bad_input(where + ": " + x_name + " has no samples: give some");
+  for (const auto& [name, t] : {std::pair(x_name, x), std::pair(y_name, y)})
+    if (t.numel() < 1)
+      return bad_input(where + ": " + name + " has the shape " + array_shape(t) +
+                       ": its samples hold no values");
   // Labels in a column. Sequences of one step have the same shape, and tokens in x.
   if (whole(y) && y.dim() == 2 && y.size(1) == 1 && x.sizes() != y.sizes())
     return bad_input(where + ": " + y_name + " has the shape " + array_shape(y) +

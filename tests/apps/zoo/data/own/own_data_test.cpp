@@ -109,6 +109,21 @@ TEST(NpyData, NamesWhatIsWrong) {
   expect_part(error_of(spec), "y[:, 0]");
 }
 
+TEST(NpyData, SamplesWithoutValuesAreRefused) {
+  const TemporaryDirectory folder;
+  const std::string spec = "npy:" + folder.path().string();
+  const auto write = [&folder](const at::Tensor& x, const at::Tensor& y) {
+    write_npy(folder.path() / "train_x.npy", x);
+    write_npy(folder.path() / "train_y.npy", y);
+  };
+  for (const at::ScalarType type : {at::kFloat, at::kLong}) {
+    write(at::zeros({30, 0}, type), at::zeros({30}, at::kLong));
+    expect_part(error_of(spec), "train_x has the shape [30, 0]: its samples hold no values");
+    write(at::zeros({30, 4}), at::zeros({30, 0}, type));
+    expect_part(error_of(spec), "train_y has the shape [30, 0]: its samples hold no values");
+  }
+}
+
 // The advice is what makes NumPy write a file that can be read.
 TEST(NpyFile, SaysHowToWriteAnotherType) {
   const TemporaryDirectory folder;
@@ -194,6 +209,16 @@ TEST(TensorsData, ReadsADictOfTorchSave) {
   ASSERT_TRUE(data.ok()) << data.error().message;
   EXPECT_EQ((*data)->info().classes, 5);
   EXPECT_EQ((*data)->info().test_size, 0);
+  dict.insert_or_assign("train_x", at::zeros({5, 3}, at::kComplexFloat));
+  save(dict);
+  expect_part(error_of("tensors:" + path), "train_x is ComplexFloat where");
+  dict.insert_or_assign("train_x", at::quantize_per_tensor(at::rand({5, 3}), 0.1, 0, at::kQInt8));
+  save(dict);
+  expect_part(error_of("tensors:" + path), "train_x is QInt8 where");
+  dict.insert_or_assign("train_x", at::rand({5, 3}));
+  dict.insert_or_assign("train_y", at::zeros({5}, at::kComplexFloat));
+  save(dict);
+  expect_part(error_of("tensors:" + path), "train_y is ComplexFloat where");
   expect_part(error_of("tensors:/no/such.pt"), "there is no such file");
   std::ofstream(path) << "not a dict";
   expect_part(error_of("tensors:" + path), "holds no dict of tensors");
