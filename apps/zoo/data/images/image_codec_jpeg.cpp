@@ -33,6 +33,7 @@ void warn(j_common_ptr info, int level) {
     case JWRN_EXTRANEOUS_DATA:
     case JWRN_ADOBE_XFORM:
     case JWRN_JFIF_MAJOR:
+    case JWRN_NOT_SEQUENTIAL:
     case JWRN_TOO_MUCH_DATA:
       return;
     default:

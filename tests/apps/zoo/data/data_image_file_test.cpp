@@ -54,6 +54,24 @@ TEST_F(ImageFiles, JpegColours) {
   expect_uniform(*decode(path), {205 * 225 / 255, 225, 155 * 225 / 255}, 4);
 }
 
+// Of a sequential image these fields of the scan header mean nothing, and all of it is decoded.
+TEST_F(ImageFiles, JpegWithOddScanFieldsLosesNoPixel) {
+  const std::string path = folder_.file("a.jpg");
+  write_jpeg(path, 20, 12, 3, smooth_pixels(20, 12));
+  const auto whole = decode(path);
+  ASSERT_TRUE(whole.ok());
+  TestBytes bytes = read_bytes(path);
+  const TestBytes scan{0xFF, 0xDA};
+  const auto at = std::search(bytes.begin(), bytes.end(), scan.begin(), scan.end());
+  ASSERT_GT(bytes.end() - at, 14);
+  ASSERT_EQ(at[12], 63) << "the last coefficient of the scan";
+  at[12] = 0;
+  write_bytes(path, bytes);
+  const auto image = decode(path);
+  ASSERT_TRUE(image.ok()) << image.error().message;
+  EXPECT_EQ(image->rgb, whole->rgb);
+}
+
 TEST_F(ImageFiles, JpegReduction) {
   const std::string path = folder_.file("a.jpg");
   write_jpeg(path, 100, 60, 3, smooth_pixels(100, 60));
