@@ -135,8 +135,7 @@ Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank,
     if (!made) return made.error();
     return std::shared_ptr<Compute>(*std::move(made));
   }
-  const Duration patience = from_seconds(job.options.patience_s);
-  auto group = open_group(name, devices, shared, patience);
+  auto group = open_group(name, devices, shared, first_step_limit(job.options));
   if (!group) return group.error();
   std::vector<std::unique_ptr<Compute>> replicas;
   for (std::size_t i = 0; i < devices.size(); ++i) {
