@@ -49,6 +49,10 @@ Expected<void> check_numbers(const TrainOptions& o) {
     return bad_input("--warmup-steps " + std::to_string(o.warmup_steps) + ": expected 0 or more");
   if (o.warmup_steps > 0 && o.warmup_epochs > 0)
     return bad_input("--warmup-steps and --warmup-epochs: give one of them");
+  // A run that continues may have had one.
+  if (o.warmup_from > 0 && o.warmup_steps == 0 && o.warmup_epochs == 0 && o.resume.empty())
+    return bad_input("--warmup-from " + number(o.warmup_from) +
+                     ": there is no warm-up: give --warmup-epochs or --warmup-steps");
   if (o.batch_size % o.devices_per_worker != 0)
     return bad_input("--devices-per-worker " + std::to_string(o.devices_per_worker) +
                      ": they share the worker's batch evenly, which --batch-size " +

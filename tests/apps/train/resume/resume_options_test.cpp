@@ -323,6 +323,16 @@ TEST(Accumulate, IsOneStepOfALargerBatch) {
               {"--accumulate"});
 }
 
+// A part of the rate that no step begins with. A run that continues may leave its warm-up out.
+TEST(WarmupFrom, IsRefusedWithoutAWarmup) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  expect_ends(with(run_of("ar", out), {"--warmup-from", "0.5"}), 2,
+              {"--warmup-from 0.5", "--warmup-steps"});
+  expect_ends(with(run_of("ar", out), {"--warmup-from", "0.5", "--warmup-steps", "2"}), 0);
+  expect_ends({"train", "--resume", out.string(), "--steps", "35", "--warmup-steps", "0"}, 0);
+}
+
 // The summary says what the user sees, and what makes the run.
 TEST(Summary, HasTheOptionsAndTheOrigin) {
   const TemporaryDirectory folder;
