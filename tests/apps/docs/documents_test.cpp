@@ -82,6 +82,25 @@ class Page {
 
 const char kFile[] = "python file=";
 
+// A row behind an empty line is shown as text with bars: a table begins with its head.
+TEST(Documents, TablesAreWhole) {
+  for (const auto& entry :
+       fs::recursive_directory_iterator(fs::path(GRAPEVINE_SOURCE_DIR) / "docs")) {
+    if (entry.path().extension() != ".md") continue;
+    std::ifstream file(entry.path());
+    std::string before;
+    bool inside_block = false, begins = false;
+    for (std::string line; std::getline(file, line); before = line) {
+      if (line.rfind("```", 0) == 0) inside_block = !inside_block;
+      const bool row = !inside_block && line.rfind('|', 0) == 0;
+      if (begins) {
+        EXPECT_EQ(line.rfind("|-", 0), 0U) << entry.path() << ": behind " << before;
+      }
+      begins = row && before.rfind('|', 0) != 0;
+    }
+  }
+}
+
 TEST(Documents, AJobOfOnesOwn) {
   if (!has_torch()) GTEST_SKIP() << "python3-torch is not installed";
   Page page;
