@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "actors/record/close_trace.hpp"
+#include "actors/record/resume_hint.hpp"
 #include "actors/run/models/model_averager.hpp"
 #include "actors/run/whole_epochs.hpp"
 #include "messages/text/exception_line.hpp"
@@ -102,8 +103,8 @@ void SupervisorState::on_evaluated(const EpochEvaluated& evaluated) {
     crew_.report_validation(evaluated);
     config_.observer->on_validation(evaluated.epoch, evaluated.evaluation);
   } else {
-    config_.observer->on_warning("validation of epoch " + std::to_string(evaluated.epoch) + ": " +
-                                 evaluated.error);
+    config_.observer->on_warning("validation of epoch " + std::to_string(evaluated.epoch + 1) +
+                                 ": " + evaluated.error);
   }
   end_if_finished();
 }
@@ -249,6 +250,8 @@ void SupervisorState::end_if_finished() {
 
 void SupervisorState::fail(Error error) {
   if (stage_ == Stage::closing || stage_ == Stage::ended) return;
+  // A checkpoint that could not be written is none that is being written.
+  if (error.code == Errc::io) error.message += resume_hint(last_resumable());
   if (error.code == Errc::peer_down) error.message += resume_hint_now();
   result_.error = std::move(error);
   if (!trained_at_) trained_at_ = now();

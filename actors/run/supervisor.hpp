@@ -174,6 +174,7 @@ class SupervisorState {
   World world() const;
   std::string missing_states() const;
   std::string awaited() const;
+  std::string last_resumable() const;
   std::string resume_hint_now() const;
   void report_resume_from(const std::string& path);
 
@@ -203,7 +204,7 @@ class SupervisorState {
   bool is_changing() const { return view_.in_progress() || wiring_.in_progress(); }
   std::vector<Rank> provide_servers();
   void begin_asking(const LiveSettings& changed);
-  void begin_numbers(const LiveSettings& changed);
+  void begin_numbers();
   void follow_schedule();
   void report_missed_schedule();
   void end_change();
@@ -216,6 +217,8 @@ class SupervisorState {
   ControlReply on_stop_wanted();
   ControlReply on_checkpoint_wanted();
   std::string why_not_drained(Rank rank) const;
+  bool fetches_models_without(Rank rank) const;
+  bool has_rank_that_trains_beside(Rank rank) const;
   ControlReply on_drain(Rank rank);
   std::string why_not_set(const LiveSettings& changed) const;
   std::string why_not_fit(const LiveSettings& settings) const;

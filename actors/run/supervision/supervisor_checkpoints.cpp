@@ -117,9 +117,14 @@ bool SupervisorState::preserves_previous_run() const {
   return config_.output_in_use && !progress_.has_steps();
 }
 
+// The folder with what --resume takes; empty: there is none.
+std::string SupervisorState::last_resumable() const {
+  return result_.checkpoint.empty() ? config_.resumed_from : run_folder_of(result_.checkpoint);
+}
+
 std::string SupervisorState::resume_hint_now() const {
-  if (!result_.checkpoint.empty()) return resume_hint(run_folder_of(result_.checkpoint));
-  return checkpoints_.writing() ? writing_hint(config_.out) : resume_hint(config_.resumed_from);
+  const bool first_is_written = result_.checkpoint.empty() && checkpoints_.writing();
+  return first_is_written ? writing_hint(config_.out) : resume_hint(last_resumable());
 }
 
 }  // namespace grapevine

@@ -95,7 +95,27 @@ std::string SupervisorState::why_not_drained(Rank rank) const {
     return fmt::format("drain {}: {} of {} ranks that train would remain, and --min-ranks needs {}",
                        rank, members_.remaining_workers() - 1, members_.workers(),
                        config_.min_workers);
+  if (members_.process_of(rank) == 0 && !fetches_models_without(rank))
+    return fmt::format(
+        "drain {}: it is the last rank of process 0, which takes the models of the others through "
+        "it: drain others, or stop the run",
+        rank);
   return "";
+}
+
+// Models of other processes come through a rank of process 0: one that trains, or a server that
+// the run began with.
+bool SupervisorState::fetches_models_without(Rank rank) const {
+  if (members_.processes() == 1 || (config_.servers > 0 && members_.servers() > 0)) return true;
+  return has_rank_that_trains_beside(rank);
+}
+
+// In process 0. `rank`: -1 for all of them.
+bool SupervisorState::has_rank_that_trains_beside(Rank rank) const {
+  const std::vector<Rank> ranks = members_.remaining_ranks_that_train();
+  return std::any_of(ranks.begin(), ranks.end(), [this, rank](Rank other) {
+    return other != rank && members_.process_of(other) == 0;
+  });
 }
 
 // As the loss of the rank, but planned: the end of its actor, or of its process, is reported as any
@@ -135,6 +155,10 @@ std::string SupervisorState::why_not_fit(const LiveSettings& settings) const {
   const std::string advice =
       ": begin another run with --init " + (config_.out.empty() ? "RUN" : config_.out);
   if (!changes_members(plan)) return kDoesNotCome + advice;
+  if (plan.servers == 0 && members_.processes() > 1 && !has_rank_that_trains_beside(-1))
+    return "process 0 has only parameter servers left, through which it takes the models of the "
+           "others: this wiring has none" +
+           advice;
   if (plan.servers > std::max(config_.most_servers, members_.servers()))
     return fmt::format(
         "{} parameter servers do not come into a running job, which has room for {}{}",
@@ -152,18 +176,14 @@ std::string SupervisorState::why_not_fit(const LiveSettings& settings) const {
 }
 
 // Numbers take a view of the same members: it begins with messages of no exchange on their way, and
-// every rank makes its role anew. Another wiring takes more: see WiringChange.
+// every rank makes its role anew. Another wiring takes more: see WiringChange. In both cases the
+// ranks are asked first: one that does not answer would hold up all others.
 caf::result<ControlReply> SupervisorState::on_set(const ControlRequest& request) {
   if (const std::string why = why_not_set(request.settings); !why.empty())
     return refused("set: " + why);
-  const LiveSettings settings = with_plain_numbers(request.settings);
-  if (changes_wiring(settings)) {
-    begin_asking(settings);
-    asks_for_wiring_ = self_->make_response_promise<ControlReply>();
-    return asks_for_wiring_;
-  }
-  begin_numbers(settings);
-  return ControlReply{false, settings_text(settings) + " from the next view on"};
+  begin_asking(with_plain_numbers(request.settings));
+  asks_for_wiring_ = self_->make_response_promise<ControlReply>();
+  return asks_for_wiring_;
 }
 
 }  // namespace grapevine

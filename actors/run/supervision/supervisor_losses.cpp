@@ -77,6 +77,13 @@ bool SupervisorState::on_rank_down(Rank rank, const std::string& why) {
                       remaining, members_.workers(), config_.min_workers)});
     return false;
   }
+  // Without a model at its end the run would go on in vain.
+  if (members_.process_of(rank) == 0 && !fetches_models_without(rank)) {
+    fail({Errc::peer_down, gone + why +
+                               "; it was the last rank of process 0, which took the models of the "
+                               "others through it"});
+    return false;
+  }
   const std::string left = fmt::format("rank {} has left: ", rank);
   config_.observer->on_warning((drained_.count(rank) > 0 ? left : gone) +
                                "the other ranks continue without it" +

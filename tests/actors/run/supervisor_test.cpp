@@ -418,6 +418,61 @@ TEST_F(SupervisorBeforeTheRun, AStopIsTakenOnceAndNothingElseIs) {
   kill(supervisor);
 }
 
+// Nobody else says what there is to resume.
+TEST_F(SupervisorTest, ACheckpointThatCannotBeWrittenNamesTheOneBefore) {
+  finish_epoch(1);
+  give_snapshot(expect<TakeSnapshot>().id);
+  self_->send(supervisor_,
+              CheckpointWritten{expect<WriteCheckpoint>().id, "/runs/a/checkpoint/first", ""});
+  finish_epoch(2);
+  give_snapshot(expect<TakeSnapshot>().id);
+  self_->send(supervisor_, CheckpointWritten{expect<WriteCheckpoint>().id, "", "no space left"});
+  EXPECT_EQ(failure_after(1), "checkpoint: no space left; resume with --resume /runs/a");
+}
+
+TEST_F(SupervisorTest, AFirstCheckpointThatCannotBeWrittenSaysThatThereIsNone) {
+  finish_epoch(1);
+  give_snapshot(expect<TakeSnapshot>().id);
+  self_->send(supervisor_, CheckpointWritten{expect<WriteCheckpoint>().id, "", "no space left"});
+  EXPECT_EQ(failure_after(1), "checkpoint: no space left; no checkpoint was written");
+}
+
+// As it is counted where it takes place.
+TEST_F(WithValidations, TheFirstThatIsLeftOutIsTheFirst) {
+  self_->send(supervisor_, EpochEvaluated{0, {}, "left out"});
+  settle();
+  EXPECT_EQ(observer_->warnings(), "validation of epoch 1: left out\n");
+}
+
+// Process 0 with rank 0, and another one.
+class TwoProcesses : public SupervisorTest {
+ protected:
+  TwoProcesses()
+      : SupervisorTest(2, std::chrono::seconds(60),
+                       [this](SupervisorConfig& config, BeginRun& crew) {
+                         config.tolerates_worker_loss = true;
+                         const caf::actor other =
+                             system_.spawn([](caf::event_based_actor* self) -> caf::behavior {
+                               self->set_default_handler(caf::drop);
+                               return {[](int) {}};  // one without a behavior ends
+                             });
+                         crew.agents = {caf::actor_cast<ProcessAgentActor>(other)};
+                       }) {}
+};
+
+TEST_F(TwoProcesses, WithoutARankOfProcess0TheRunEnds) {
+  self_->send(caf::actor_cast<caf::actor>(supervisor_),
+              caf::down_msg{self_->address(), caf::exit_reason::kill});
+  expect<CloseTrace>();
+  self_->send(supervisor_, TraceClosed{});
+  self_->send(supervisor_, ProcessClosed{1});
+  const RunResult result = this->result();
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code, Errc::peer_down);
+  EXPECT_NE(result.error->message.find("it was the last rank of process 0"), std::string::npos)
+      << result.error->message;
+}
+
 class TwoRanksWithASchedule : public SupervisorTest {
  protected:
   TwoRanksWithASchedule()

@@ -19,9 +19,11 @@ constexpr Duration kTryAgain = std::chrono::seconds(2);
 
 }  // namespace
 
-void SupervisorState::begin_numbers(const LiveSettings& changed) {
-  settings_ = with_settings(std::move(settings_), changed);
-  newest_ = changed;
+// All ranks have agreed to them.
+void SupervisorState::begin_numbers() {
+  settings_ = wiring_.settings();
+  newest_ = wiring_.changed();
+  wiring_.cancel();  // the wiring stays
   begin_view_change();
 }
 
@@ -40,9 +42,7 @@ void SupervisorState::follow_schedule() {
     return config_.observer->on_warning("--schedule: " + settings_text(next.changed) +
                                         " is left out: " + why);
   }
-  if (changes_wiring(next.changed)) return begin_asking(next.changed);
-  ++scheduled_;
-  begin_numbers(next.changed);
+  begin_asking(next.changed);
 }
 
 // A change takes place among ranks that all train: once one has taken its last step, it is too
@@ -104,6 +104,7 @@ void SupervisorState::on_settings_checked(const SettingsChecked& checked) {
     case WiringChange::Next::begin:
       if (stage_ != Stage::running || stopping_) return refuse_wiring("the run is ending");
       answer_wiring({false, settings_text(wiring_.changed()) + " from the next view on"});
+      if (!changes_wiring(wiring_.changed())) return begin_numbers();
       return begin_view_change();
   }
 }
