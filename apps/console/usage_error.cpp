@@ -83,7 +83,8 @@ std::string usage_message(const VerbUsage& usage, const CLI::ParseError& error) 
       return (option->get_positional() ? name : option->get_name()) + " is missing: " + help;
     if (!begins(text, name + ": ")) continue;
     const bool missing = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
-    const std::string what = missing ? "needs a value" : text.substr(name.size() + 2);
+    const std::string count = option->count() > 1 ? "is given more than once" : "needs a value";
+    const std::string what = missing ? count : text.substr(name.size() + 2);
     return at_option(usage, *option, what) + ": " + help;
   }
   return text + ": " + help;

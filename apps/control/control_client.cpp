@@ -85,7 +85,8 @@ Expected<PoolJobControl> find_job(const MetricsPlace& place,
   auto job = find_pool_job(place.host, static_cast<std::uint16_t>(place.port), *secret, tls);
   const bool no_pool = !job && (job.error().code == Errc::timeout ||
                                 job.error().message.rfind("cannot reach", 0) == 0);
-  if (no_pool && !has_secret) return no_secret;
+  if (no_pool && !has_secret)
+    return bad_input(no_secret.message + "; asked as nodes without one: " + job.error().message);
   return job;
 }
 

@@ -172,11 +172,16 @@ std::string queued_bytes(const RankRow& row) {
   return std::isfinite(row.queued) ? format_bytes(static_cast<std::uint64_t>(row.queued)) : "-";
 }
 
+// Names that are longer than the column, within it.
+std::string state_in_table(const RankRow& row) {
+  return row.state == "changes members" ? "changing" : row.state;
+}
+
 const std::vector<Column>& columns_of_ranks() {
   static const std::vector<Column> columns = {
       {"rank", 4, false, [](const RankRow& row) { return std::to_string(row.rank); }},
       {"proc", 4, false, [](const RankRow& row) { return std::to_string(row.process); }},
-      {"state", 10, true, [](const RankRow& row) { return row.state; }},
+      {"state", 10, true, state_in_table},
       {"step", 8, false, [](const RankRow& row) { return format_count(row.steps); }},
       {"steps/s", 7, false, [](const RankRow& row) { return format_rate(row.steps_per_s); }},
       {"stale", 5, false, [](const RankRow& row) { return format_number(row.staleness, 1); }},

@@ -83,8 +83,9 @@ Expected<void> LaunchJob::result() const {
   const bool of_the_job = failure_->code == Errc::bad_input || failure_->code == Errc::stopped;
   if (options_.survivors_continue && any_done && !of_the_job) return {};
   Error failure = *failure_;
-  if (failure.code == Errc::peer_down && resume_hint_in(failure.message).empty())
-    failure.message += hint_;
+  // Also of a process that has failed by itself: its own line may be far above.
+  const bool may_go_on = failure.code == Errc::peer_down || failure.code == Errc::failed;
+  if (may_go_on && resume_hint_in(failure.message).empty()) failure.message += hint_;
   return failure;
 }
 

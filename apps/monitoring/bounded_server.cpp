@@ -72,7 +72,8 @@ class BoundedStream final : public httplib::Stream {
       const iovec rest{const_cast<char*>(from) + sent, size - sent};  // only read
       const tcp::Moved moved = stream_->write(&rest, 1);
       sent += moved.bytes;
-      if (!moved.error.empty()) return -1;
+      gone_ = !moved.error.empty();
+      if (gone_) return -1;
       if (!moved.blocked) return static_cast<ssize_t>(size);
       if (!wait(POLLOUT, deadline_)) return -1;
     }
@@ -82,12 +83,13 @@ class BoundedStream final : public httplib::Stream {
   void get_local_ip_and_port(std::string& /*ip*/, int& /*port*/) const override {}
   socket_t socket() const override { return socket_; }
 
-  // Why it cannot be answered; empty: nothing has come, as of a client that only tries the port.
+  // Why it cannot be answered; empty: nothing has come, as of a client that only tries the port, or
+  // the client has not waited for its answer.
   std::string problem() const {
     if (!failure_.empty()) return failure_;
     if (read_ >= BoundedServer::kLongestRequest) return "its request is too long";
     if (late_) return "its request took too long";
-    return read_ > 0 ? "its request is not HTTP" : "";
+    return read_ > 0 && !gone_ ? "its request is not HTTP" : "";
   }
 
  private:
@@ -115,6 +117,7 @@ class BoundedStream final : public httplib::Stream {
   const Clock::time_point deadline_ = Clock::now() + BoundedServer::kRequestPatience;
   Clock::time_point read_by_ = Clock::now() + BoundedServer::kReadPatience;  // the request
   mutable bool late_ = false;                                                // a time was over
+  bool gone_ = false;
   std::array<char, 4096> buffer_{};
   std::size_t at_ = 0, end_ = 0;
   std::size_t read_ = 0;  // bytes in all

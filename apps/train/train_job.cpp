@@ -12,6 +12,7 @@
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/evaluate/evaluated_model.hpp"
 #include "apps/train/live/job_parts.hpp"
+#include "apps/train/live/listening_check.hpp"
 #include "apps/train/train_computes.hpp"
 #include "apps/train/train_folder.hpp"
 #include "apps/train/train_place.hpp"
@@ -227,6 +228,8 @@ Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
   // A process that joins a run finds the run's own folder.
   if (o.resume.empty() && !maker.folders && job.is_head())
     if (auto free = check_no_run_in(given_folder(o), o.overwrite); !free) return free.error();
+  if (!maker.folders && job.is_head())
+    if (auto open = check_listening(o); !open) return open.error();
 
   if (auto threads = check_math_threads(); !threads) return threads.error();
   limit_math_threads(job.run.threads);

@@ -111,6 +111,21 @@ bool length_moves_exchanges(const SharedParts& all) {
   });
 }
 
+// `steps`: of the job, in those of the checkpoint's ranks. Where members have changed, these are
+// not the ones that --epochs gives: then the epochs say it.
+Error ends_before(const TrainJob& job, Step most, Step steps,
+                  const std::optional<SavedView>& view) {
+  const std::string name = "--resume " + job.options.resume + ": ";
+  const std::string advice = ": give more --steps or --epochs";
+  if (!view)
+    return bad_input(name + "it is at step " + std::to_string(most) + ", the job ends at step " +
+                     std::to_string(steps) + advice);
+  const Horizon& planned = job.run.parts->horizon;
+  const double done = horizon_of(*view, planned, job.run.workers()).epoch_of(most);
+  return bad_input(fmt::format("{}it has {:.1f} epochs behind it, the job ends after {:.1f}{}",
+                               name, done, planned.epoch_of(planned.steps), advice));
+}
+
 // A checkpoint in which only some ranks have reached the planned end can continue to that
 // end, not beyond; nor can a new end be where some ranks are already, amid an exchange that is no
 // last one.
@@ -127,9 +142,7 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   const std::vector<Step> behind = progress_of(checkpoint, *job.run.parts, job.run.workers());
   const auto [done, most] = std::minmax_element(behind.begin(), behind.end());
   const bool counts_steps = plan.role->plans_each_rank;
-  const Error too_short = bad_input("--resume " + job.options.resume + ": it is at step " +
-                                    std::to_string(*most) + ", the job ends at step " +
-                                    std::to_string(steps) + ": give more --steps or --epochs");
+  const Error too_short = ends_before(job, *most, steps, *view);
   if ((counts_steps && *done > steps) || (!plan.role->allows_ranks_past_the_end && *most > steps))
     return too_short;
   const auto saved = checkpoint.identity.find(kStepsKey);

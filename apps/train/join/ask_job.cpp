@@ -1,6 +1,7 @@
 #include "apps/train/join/ask_job.hpp"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr Duration kAnswerPatience = std::chrono::seconds(20);
 constexpr std::chrono::milliseconds kBetweenQuestions{200};
+constexpr std::chrono::seconds kSilence{3};  // of a wait, as of others
 
 Expected<JobOffer> ask_once(caf::actor_system& system, const RendezvousActor& head,
                             const JobQuestion& question) {
@@ -50,6 +52,8 @@ Expected<JobOffer> ask_for_job(const JobQuestion& question) {
       dial<RendezvousActor>(system, {"process 0", question.host, question.port, question.patience,
                                      question.cancelled, nullptr, question.tls});
   if (!head) return head.error();
+  const Clock::time_point silent_until = Clock::now() + kSilence;
+  bool told = false;
   for (;;) {
     auto offer = ask_once(system, *head, question);
     if (!offer) return offer;
@@ -59,6 +63,11 @@ Expected<JobOffer> ask_for_job(const JobQuestion& question) {
     }
     if (!offer->later) return offer->error;
     if (Clock::now() >= deadline) return Error{Errc::timeout, offer->error.message};
+    if (!told && Clock::now() >= silent_until) {
+      told = true;
+      spdlog::warn("waiting for a place in the job at {}:{}: this process {}", question.host,
+                   question.port, offer->error.message);
+    }
     std::this_thread::sleep_for(kBetweenQuestions);
     if (question.cancelled && question.cancelled()) return Error{Errc::failed, "asked to stop"};
   }

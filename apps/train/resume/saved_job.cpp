@@ -7,6 +7,8 @@
 #include <set>
 #include <system_error>
 
+#include <spdlog/spdlog.h>
+
 #include "apps/train/job_file.hpp"
 #include "apps/train/train_folder.hpp"
 #include "messages/text/control_characters.hpp"
@@ -69,6 +71,9 @@ std::string saved_job_file(const std::string& resume) {
   const std::string checkpoint = checkpoint_at(path.string());
   const std::string of_state = checkpoint + "/" + kJobFileName;
   if (!checkpoint.empty() && is_job_file(of_state)) return of_state;
+  // Of earlier versions a checkpoint has none.
+  if (!checkpoint.empty() && fs::exists(of_state, none))
+    spdlog::warn("{} is damaged: the job is that of the folder around it", of_state);
   const fs::path candidates[] = {path, path.parent_path(), path.parent_path().parent_path()};
   for (const fs::path& folder : candidates) {
     const bool holds_it = folder == path || fs::is_directory(folder / "checkpoint", none);

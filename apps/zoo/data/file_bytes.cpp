@@ -28,9 +28,19 @@ Error cannot_read(const std::string& path) {
   return bad_input(path + ": cannot be read: " + std::strerror(errno));
 }
 
+// A device may have no end. A pipe has the one that its writer gives it.
+Expected<void> check_no_device(const std::string& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  if (!std::filesystem::is_character_file(status) && !std::filesystem::is_block_file(status))
+    return {};
+  return bad_input(path + ": is a device: give a file");
+}
+
 }  // namespace
 
 Expected<Bytes> read_file(const std::string& path, std::int64_t limit) {
+  if (auto file_or_pipe = check_no_device(path); !file_or_pipe) return file_or_pipe.error();
   std::error_code failure;
   const std::uintmax_t size = std::filesystem::file_size(path, failure);
   if (failure) return bad_input(path + ": cannot be read: " + failure.message());
@@ -46,6 +56,7 @@ Expected<Bytes> read_file(const std::string& path, std::int64_t limit) {
 }
 
 Expected<Bytes> read_maybe_gzipped(const std::string& path, std::int64_t limit) {
+  if (auto file_or_pipe = check_no_device(path); !file_or_pipe) return file_or_pipe.error();
   errno = 0;
   const GzHandle file(gzopen(path.c_str(), "rb"));
   if (file == nullptr) return cannot_read(path);

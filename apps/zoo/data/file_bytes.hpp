@@ -10,8 +10,8 @@ namespace grapevine {
 
 using Bytes = std::vector<std::uint8_t>;
 
-// The bytes of `path`. Errors (bad_input): it is absent, a folder, unreadable or larger than
-// `limit`.
+// The bytes of `path`. Errors (bad_input): it is absent, a folder, a device, unreadable or
+// larger than `limit`.
 Expected<Bytes> read_file(const std::string& path, std::int64_t limit);
 
 // The same, unpacked where the content is gzipped. `limit` holds for the unpacked bytes; memory

@@ -40,6 +40,7 @@ TEST(Usage, SaysWhatAValueShouldBe) {
        "--threads '99999999999': expected a whole number, less than 2147483647"},
       {{"train", "--lr", "abc"}, "--lr 'abc': expected a number: see 'grapevine train --help'"},
       {{"train", "--lr"}, "--lr needs a value"},
+      {{"launch", "-n", "2", "-n", "3", "--", "average"}, "--processes is given more than once"},
       {{"train", "--epochs", "inf"}, "--epochs inf: expected a number above 0"},
       {{"train", "--json=maybe"}, "--json"},
       {{"train", "--alg", "sgp"}, "unknown option '--alg': did you mean '--algorithm'?"},

@@ -116,6 +116,65 @@ TEST(Control, ARankLeavesAndTheOthersContinue) {
   EXPECT_EQ(summary_of(job.out())["lost_ranks"], nlohmann::json({3}));
 }
 
+// Of three, beside servers, which take no steps.
+bool all_workers_train(const ControlledJob& job) {
+  const auto train = [](const nlohmann::json& now) {
+    if (now["stage"] != "running") return false;
+    for (int rank = 0; rank < 3; ++rank)
+      if (now["ranks"][rank]["steps"] < 2) return false;
+    return true;
+  };
+  const auto status = job.status_when(train);
+  return status.is_object() && train(status);
+}
+
+// It takes the models of the other processes through its ranks.
+TEST(Control, TheLastRankOfProcess0Stays) {
+  ControlledJob job("sgp", 3, {});
+  ASSERT_TRUE(job.has_begun()) << job.describe();
+  expect_refused(job.control({"drain", "0"}), "drain 0: it is the last rank of process 0");
+  EXPECT_EQ(job.control({"stop"}).exit_code, 0);
+  const ProcessResult ended = job.process(0).wait();
+  EXPECT_EQ(ended.exit_code, 4) << ended.describe();
+}
+
+// Servers of process 0 fetch the models, too, as long as there are any.
+TEST(Control, TheLastRankOfProcess0LeavesItsServers) {
+  ControlledJob job("gem", 3, {});
+  ASSERT_TRUE(all_workers_train(job)) << job.describe();
+  const ProcessResult drain = job.control({"drain", "0"});
+  EXPECT_EQ(drain.exit_code, 0) << drain.describe();
+  const auto is_without = [](const nlohmann::json& now) {
+    return now["view"] == 2 && now["ranks"][0]["state"] == "lost";
+  };
+  const auto status = job.status_when(is_without);
+  ASSERT_TRUE(is_without(status)) << status;
+  expect_refused(job.control({"set", "algorithm=ar"}), "process 0 has only parameter servers left");
+  EXPECT_EQ(job.control({"stop"}).exit_code, 0);
+  const ProcessResult ended = job.process(0).wait();
+  EXPECT_EQ(ended.exit_code, 4) << ended.describe();
+}
+
+// Those that do not wait for it train on.
+TEST(Control, NumbersDoNotChangeWhileARankDoesNotAnswer) {
+  ControlledJob job("gem", 3, {});
+  ASSERT_TRUE(all_workers_train(job)) << job.describe();
+  job.process(2).signal(SIGSTOP);
+  expect_refused(job.control({"set", "lr=0.01"}),
+                 "set: rank 2 does not answer: nothing has changed, ask again");
+  const auto steps = [](const nlohmann::json& now) {
+    return now["ranks"][0]["steps"].get<std::int64_t>();
+  };
+  const nlohmann::json refused = job.status();
+  ASSERT_TRUE(refused.is_object()) << job.describe();
+  const auto goes_on = [&](const nlohmann::json& now) { return steps(now) > steps(refused) + 2; };
+  const auto status = job.status_when(goes_on);
+  EXPECT_TRUE(goes_on(status)) << status;
+  EXPECT_EQ(status["changes_members"], false) << status;
+  job.process(2).signal(SIGCONT);
+  job.kill_all();
+}
+
 // Numbers that change: with a step of the old value behind them, and in all that the run leaves.
 TEST(Control, SettingsChangeAndAResumedRunHasThem) {
   ControlledJob job("ar", 2, {});
@@ -281,11 +340,27 @@ TEST(Control, ReachesALaunchedJobOverAPort) {
   EXPECT_EQ(ended.exit_code, 4) << ended.describe();
 }
 
+// And leaves no folder behind: nothing of the run is there yet.
 TEST(Control, NeedsASecretOverAPort) {
   const TemporaryDirectory folder;
   expect_refused(
       run_process(with(small_run("sgp", folder.path() / "run"), {"--control", "127.0.0.1:0"})),
       "set GRAPEVINE_JOB_TOKEN");
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "run"));
+}
+
+TEST(Control, PortsThatCannotBeOpenedLeaveNoFolder) {
+  const TemporaryDirectory folder;
+  const std::string out = folder.path() / "run";
+  ProcessOptions options;
+  options.environment = {"GRAPEVINE_JOB_TOKEN=secret"};
+  for (const std::vector<std::string>& wrong : {std::vector<std::string>{"--control", "9500"},
+                                                {"--control", "192.0.2.1:9500"},
+                                                {"--metrics-port", "192.0.2.1:9500"}}) {
+    SCOPED_TRACE(wrong[1]);
+    expect_refused(run_process(with(small_run("sgp", out), wrong), options), wrong[0]);
+    EXPECT_FALSE(std::filesystem::exists(out));
+  }
 }
 
 }  // namespace control_test

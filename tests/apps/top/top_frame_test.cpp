@@ -49,6 +49,12 @@ TEST(TopFrame, IsCompleteAt80Columns) {
     EXPECT_THAT(text, HasSubstr(part));
 }
 
+TEST(TopFrame, CutsNoState) {
+  TopState state = stalled_state();
+  state.view->ranks[0].state = "changes members";
+  EXPECT_THAT(text_of(top_frame(state, 24, 80)), HasSubstr("changing  "));
+}
+
 TEST(TopFrame, SortsByEachKey) {
   TopState state = stalled_state();
   const auto first_rank = [&](int key) {

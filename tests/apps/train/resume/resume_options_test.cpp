@@ -50,6 +50,14 @@ TEST(Resume, NeedsNoOtherOption) {
   EXPECT_TRUE(read_file(parts / "model.pt") == read_file(whole / "model.pt"));
 }
 
+TEST(Resume, SaysThatTheJobOfTheStateIsDamaged) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  expect_ends(run_of("ar", out), 0);
+  std::ofstream(out / "checkpoint/latest/job.toml") << "damaged";
+  expect_ends({"train", "--resume", out.string(), "--steps", "35"}, 0, {"job.toml is damaged"});
+}
+
 TEST(Resume, TakesChangedOptionsAndSaysSo) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";

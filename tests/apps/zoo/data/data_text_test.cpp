@@ -74,6 +74,7 @@ TEST(Text, WhatIsNoUseIsExplained) {
   refuse("text", {"text needs a file: text:FILE"});
   refuse("text:/no/such/file", {"/no/such/file", "does not exist"});
   refuse("text:" + folder.path(), {"is a folder"});
+  refuse("text:/dev/zero", {"/dev/zero", "is a device"});
   const std::string file = folder.file("short.txt");
   write_bytes(file, bytes_of(walk(640)));
   refuse("text:" + file, {"short.txt", "640 characters", "641"});
