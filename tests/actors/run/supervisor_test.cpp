@@ -452,25 +452,24 @@ class TwoProcesses : public SupervisorTest {
                        [this](SupervisorConfig& config, BeginRun& crew) {
                          config.tolerates_worker_loss = true;
                          const caf::actor other =
-                             system_.spawn([](caf::event_based_actor* self) -> caf::behavior {
+                             system_.spawn([this](caf::event_based_actor* self) -> caf::behavior {
                                self->set_default_handler(caf::drop);
-                               return {[](int) {}};  // one without a behavior ends
+                               return {[this](const RunEnded& told) { told_ = told; }};
                              });
                          crew.agents = {caf::actor_cast<ProcessAgentActor>(other)};
                        }) {}
+
+  RunEnded told_;  // of the other process
 };
 
 TEST_F(TwoProcesses, WithoutARankOfProcess0TheRunEnds) {
   self_->send(caf::actor_cast<caf::actor>(supervisor_),
               caf::down_msg{self_->address(), caf::exit_reason::kill});
-  expect<CloseTrace>();
-  self_->send(supervisor_, TraceClosed{});
-  self_->send(supervisor_, ProcessClosed{1});
-  const RunResult result = this->result();
-  ASSERT_TRUE(result.error);
-  EXPECT_EQ(result.error->code, Errc::peer_down);
-  EXPECT_NE(result.error->message.find("it was the last rank of process 0"), std::string::npos)
-      << result.error->message;
+  settle();
+  EXPECT_TRUE(told_.failed);
+  EXPECT_EQ(told_.error.code, Errc::peer_down);
+  EXPECT_NE(told_.error.message.find("it was the last rank of process 0"), std::string::npos)
+      << told_.error.message;
 }
 
 class TwoRanksWithASchedule : public SupervisorTest {
