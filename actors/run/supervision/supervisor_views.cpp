@@ -28,8 +28,11 @@ void SupervisorState::begin_view_change() {
   interrupt_checkpoint();
   if (config_.models.changes_by_mean && !wiring_.in_progress()) wiring_.begin(settings_, newest_);
   view_.begin(members_.remaining_ranks_that_train(), provide_servers());
+  // Nor before the first step, as where a resumed run has more ranks: the others have begun theirs
+  // by chance, or not.
+  const bool gradients_end = !view_.loses_members() && progress_.has_steps();
   crew_.send_to_ranks(
-      HoldForView{view_.number(), view_.participants(), view_.arriving(), !view_.loses_members()});
+      HoldForView{view_.number(), view_.participants(), view_.arriving(), gradients_end});
   ask_for_traffic();
 }
 
