@@ -15,6 +15,7 @@
 #include "apps/console/console.hpp"
 #include "apps/trace/run_layout.hpp"
 #include "apps/trace/trace_scan.hpp"
+#include "apps/trace/training_clock.hpp"
 
 namespace grapevine {
 namespace {
@@ -33,9 +34,8 @@ class Survey {
       sent(record);
     } else if (record.kind == EventKind::received) {
       received(record);
-    } else if (record.kind == EventKind::resumed ||
-               (record.kind == EventKind::view && record.peer == record.rank)) {
-      begins_anew(record);
+    } else if (begins_anew(record)) {
+      forget_open(record);
     } else if (record.rank < static_cast<Rank>(ranks_.size())) {
       of_worker(record, ranks_[static_cast<std::size_t>(record.rank)]);
     }
@@ -159,7 +159,7 @@ class Survey {
 
   // What lies between a run and its resumption, or the loss of a rank and its return, is no work of
   // the rank, and on the way of no message.
-  void begins_anew(const TraceRecord& record) {
+  void forget_open(const TraceRecord& record) {
     began_ns_[record.rank] = record.time_ns;
     if (record.rank >= static_cast<Rank>(ranks_.size())) return;
     OfRank& rank = ranks_[static_cast<std::size_t>(record.rank)];

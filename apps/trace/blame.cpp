@@ -145,12 +145,11 @@ void Blame::learn(const TraceRecord& record) {
 void Blame::follow_step(const TraceRecord& record) {
   OfRank& rank = of(record.rank);
   if (rank.step_begin_ns < 0) rank.step_begin_ns = record.time_ns;
-  const bool returned = record.kind == EventKind::view && record.peer == record.rank;
-  if (record.kind == EventKind::resumed || returned) {
+  if (begins_anew(record)) {
     rank.step_begin_ns = record.time_ns;
     rank.wait_begin_ns = -1;
   }
-  if (returned) rank.step = {};
+  if (is_return(record)) rank.step = {};
   if (record.kind != EventKind::asked || layout_.sampled <= 1 || rank.asked_ns >= 0) return;
   rank.asked_ns = rank.step_begin_ns = record.time_ns;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "apps/trace/training_clock.hpp"
+
 namespace grapevine {
 namespace {
 
@@ -82,8 +84,7 @@ void Causes::add(const TraceRecord& record) {
   completed_.clear();
   OfRank& rank = of(record.rank);
   if (rank.has_pending && record.kind != EventKind::data_wait) complete_gradient(rank, record.rank);
-  const bool returned = record.kind == EventKind::view && record.peer == record.rank;
-  if (rank.count == 0 || record.kind == EventKind::resumed || returned) {
+  if (rank.count == 0 || begins_anew(record)) {
     Node start;
     start.time_ns = rank.first_ns = record.time_ns;
     rank.asked_ns = -1;

@@ -1,10 +1,20 @@
-// TrainingClock: the time of training in a trace whose run was resumed.
+// TrainingClock: the time of training in a trace whose run was resumed; and where ranks begin anew.
 #pragma once
 #include <cstdint>
 
 #include "messages/trace/trace_record.hpp"
 
 namespace grapevine {
+
+// The rank of the record takes part again, after its loss.
+inline bool is_return(const TraceRecord& record) {
+  return record.kind == EventKind::view && record.peer == record.rank;
+}
+
+// It goes on from a checkpoint, or returns: what was open before has not lasted until then.
+inline bool begins_anew(const TraceRecord& record) {
+  return record.kind == EventKind::resumed || is_return(record);
+}
 
 // Takes all records of a trace in its order. Without what lies between the last record before a
 // resumption and the resumed run.

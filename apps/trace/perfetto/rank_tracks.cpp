@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "apps/trace/training_clock.hpp"
+
 namespace grapevine {
 namespace {
 
@@ -54,12 +56,6 @@ TimelineEvent numbered_slice(std::int64_t time_ns, TimelineCategory category,
   event.name = name;
   event.recurs = false;
   return event;
-}
-
-// The rank goes on from a checkpoint, or takes part again after its loss.
-bool begins_anew(const TraceRecord& record) {
-  return record.kind == EventKind::resumed ||
-         (record.kind == EventKind::view && record.peer == record.rank);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "apps/trace/training_clock.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
@@ -51,7 +52,7 @@ void SlowSteps::add(const TraceRecord& record) {
       begin_again(rank, record.time_ns);
       break;
     case EventKind::view:  // a rank that is lost does nothing more, until it returns
-      if (record.peer == record.rank) {
+      if (is_return(record)) {
         rank.waits = false;
         begin_again(rank, record.time_ns);
       } else if (record.peer >= 0 && static_cast<std::size_t>(record.peer) < ranks_.size())
