@@ -276,23 +276,24 @@ TEST(PlannedChanges, OneThatWasPutOffTakesPlaceInTheRunThatContinues) {
   const std::string file = (folder.path() / "changes.toml").string();
   std::ofstream(file) << "[[change]]\nepoch = 0.5\nlr = 0.02\n"
                          "[[change]]\nepoch = 1\nalgorithm = 'sgp'\n"
-                         "[[change]]\nepoch = 3\nlr = 0.01\n";
+                         "[[change]]\nepoch = 5\nlr = 0.01\n";
   TrainOptions options = usual_options((folder.path() / "run").string());
   options.schedule = file;
-  options.steps = 32;
+  options.steps = 48;
   // An answer takes 0.6 s, and ranks have half a second for it.
   const auto late = plan_changes(options, from_seconds(0.3), from_seconds(20));
-  EXPECT_EQ(late->changes, std::vector<LiveSettings>({{{"lr", "0.02"}}}));
+  EXPECT_TRUE(late->changes.empty()) << late->changes.size();
   ASSERT_FALSE(late->warnings.empty());
   EXPECT_NE(late->warnings.front().find("does not answer"), std::string::npos)
       << late->warnings.front();
   options.resume = options.out;
-  options.lr = 0.02;  // of the state, as its job.toml has it
-  options.steps = 22;
+  options.steps = 36;
   const auto then = plan_changes(options, Duration::zero());
-  EXPECT_EQ(then->changes, std::vector<LiveSettings>({{{"algorithm", "sgp"}}}));
+  EXPECT_EQ(then->changes,
+            std::vector<LiveSettings>({{{"lr", "0.02"}}, {{"algorithm", "sgp"}}}));
+  options.lr = 0.02;  // of the state, as its job.toml has it
   options.algorithm = "sgp";
-  options.steps = 32;
+  options.steps = 48;
   const auto rest = plan_changes(options, Duration::zero());
   EXPECT_EQ(rest->changes, std::vector<LiveSettings>({{{"lr", "0.01"}}}));
   EXPECT_TRUE(rest->warnings.empty()) << rest->warnings.front();
