@@ -543,7 +543,7 @@ struct Admission {
   EvaluatorActor evaluator;
   bool validates = false;            // whether `evaluator` is there
   bool joins = false;                // a run that has begun, in the place of a lost process
-  std::vector<std::int32_t> absent;  // other processes that are lost
+  std::vector<std::int32_t> absent;  // other processes that are lost, or have not come yet
 };
 // A process that was admitted asks for the addresses of all, one page after the other. And the
 // answer; none to a process that was not admitted.

@@ -44,6 +44,8 @@ RendezvousConfig rendezvous_config(const RunConfig& config, const SupervisorActo
   const ClusterConfig& cluster = *config.cluster;
   RendezvousConfig rendezvous;
   rendezvous.processes = cluster.processes;
+  rendezvous.initial =
+      cluster.initial_processes > 0 ? cluster.initial_processes : cluster.processes;
   for (Rank rank = 0; rank < config.ranks; ++rank)
     rendezvous.process_of.push_back(config.process_of(rank));
   rendezvous.where = head_of(cluster);

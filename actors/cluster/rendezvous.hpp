@@ -43,13 +43,12 @@ struct Joined {
   std::string nonce;           // which that must carry
 };
 
-// Opens the rendezvous in the head, finds it in other processes, waits until all processes have
-// joined, and connects the transport to all of them. Blocks for at most three times the patience
-// and kWaitForDiallers, and while it waits for others until it is cancelled, which is reported to
-// them.
-// Errors: timeout or io with the address that could not be reached; the reason of a refusal
-// (bad_input). A transport that cannot be connected is reported to the rendezvous, and so to all
-// others.
+// Opens the rendezvous in the head, finds it in other processes, waits until all processes that
+// begin the run have joined, and connects the transport to all of them. Blocks for at most three
+// times the patience and kWaitForDiallers, and while it waits for others until it is cancelled,
+// which is reported to them. Errors: timeout or io with the address that could not be reached; the
+// reason of a refusal (bad_input). A transport that cannot be connected is reported to the
+// rendezvous, and so to all others.
 Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
                           const SupervisorActor& supervisor, const ProcessAgentActor& agent,
                           const BeginRun& crew);

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kMostJobText = std::size_t{48} << 10;
 constexpr std::size_t kMostPage = std::size_t{32} << 10;  // bytes of hosts and addresses
+constexpr std::size_t kBytesOfEntry = 16;                 // beside its texts
 constexpr Duration kPlaceInterval = std::chrono::milliseconds(100);
 constexpr Duration kPlacePatience = std::chrono::seconds(10);  // of an answer in this process
 
@@ -58,8 +59,8 @@ caf::result<Admission> RendezvousState::on_join(Join& join) {
   if (join.agent) self_->monitor(join.agent);
   participants_.emplace(process, Participant{std::move(join), answer});
   spdlog::debug("process {} has joined from {}: {} of {}", process,
-                participants_.at(process).join.host, participants_.size(), config_.processes);
-  if (static_cast<std::int32_t>(participants_.size()) == config_.processes) admit_all();
+                participants_.at(process).join.host, participants_.size(), config_.initial);
+  if (static_cast<std::int32_t>(participants_.size()) == config_.initial) admit_all();
   return answer;
 }
 
@@ -101,6 +102,9 @@ Expected<void> RendezvousState::check_member(const Join& join) const {
         fmt::format("{} of {} does not fit a job of {} processes: start all with the same number "
                     "of processes",
                     who, join.processes, config_.processes));
+  if (!begun_ && join.process >= config_.initial)
+    return bad_input(fmt::format("{} is none of the {} that begin the run: later ones --join it",
+                                 who, config_.initial));
   if (join.version != config_.version)
     return bad_input(
         fmt::format("{} runs version {}, process 0 version {}: install the same everywhere", who,
@@ -173,12 +177,15 @@ Addresses RendezvousState::on_ask_addresses(const AskAddresses& ask) {
     return page;
   }
   std::size_t bytes = 0;
-  for (auto it = participants_.find(ask.first); it != participants_.end(); ++it) {
-    const Join& join = it->second.join;
-    bytes += join.host.size() + join.address.size();
+  for (std::int32_t process = std::max(0, ask.first); process < config_.processes; ++process) {
+    const auto found = participants_.find(process);
+    // Of a vacant place: none.
+    const std::string host = found == participants_.end() ? "" : found->second.join.host;
+    const std::string address = found == participants_.end() ? "" : found->second.join.address;
+    bytes += host.size() + address.size() + kBytesOfEntry;
     if (bytes > kMostPage && !page.hosts.empty()) break;
-    page.hosts.push_back(join.host);
-    page.addresses.push_back(join.address);
+    page.hosts.push_back(host);
+    page.addresses.push_back(address);
   }
   if (!config_.secret.empty()) page.proof = proof_of_addresses(config_.secret, ask.nonce, page);
   return page;
@@ -186,7 +193,9 @@ Addresses RendezvousState::on_ask_addresses(const AskAddresses& ask) {
 
 void RendezvousState::admit_all() {
   run_nonce_ = random_hex(kNonceBytes);
-  const Admission admission = admission_to_all();
+  Admission admission = admission_to_all();
+  for (std::int32_t process = config_.initial; process < config_.processes; ++process)
+    admission.absent.push_back(process);
   for (auto& [process, participant] : participants_)
     participant.answer.deliver(admission_for(admission, participant.join));
   admitted_ = true;
@@ -232,7 +241,7 @@ void RendezvousState::on_ready(Ready& ready) {
     return refuse_all({Errc::failed, fmt::format("{} has {} ranks instead of {}", who,
                                                  ready.peers.size(), expected)});
   ready_[ready.process] = std::move(ready);
-  if (static_cast<std::int32_t>(ready_.size()) == config_.processes) begin_run();
+  if (static_cast<std::int32_t>(ready_.size()) == config_.initial) begin_run();
 }
 
 void RendezvousState::begin_run() {
@@ -240,9 +249,12 @@ void RendezvousState::begin_run() {
   // Each process has given those of its ranks in their order.
   std::map<std::int32_t, std::size_t> taken;
   for (const std::int32_t process : config_.process_of)
-    crew.peers.push_back(std::move(ready_.at(process).peers.at(taken[process]++)));
+    crew.peers.push_back(process < config_.initial
+                             ? std::move(ready_.at(process).peers.at(taken[process]++))
+                             : PeerActor());
   for (auto& [process, participant] : participants_)
     if (participant.join.agent) crew.agents.push_back(participant.join.agent);
+  crew.agents.resize(static_cast<std::size_t>(config_.processes) - 1);  // vacant places have none
   self_->send(config_.supervisor, std::move(crew));
   begun_ = true;
 }
@@ -429,7 +441,7 @@ void RendezvousState::on_notice() {
   if (refused_ || begun_) return;
   const std::size_t present = admitted_ ? ready_.size() : participants_.size();
   spdlog::warn("waiting for {} of {} processes ({}) {} {}",
-               static_cast<std::size_t>(config_.processes) - present, config_.processes, missing(),
+               static_cast<std::size_t>(config_.initial) - present, config_.initial, missing(),
                admitted_ ? "to connect to the others, process 0 is at" : "to join at",
                config_.where);
   self_->delayed_send(RendezvousActor{self_}, kNextNotice, JoinNotice{});
@@ -437,8 +449,8 @@ void RendezvousState::on_notice() {
 
 void RendezvousState::on_deadline(JoinDeadline deadline) {
   if (refused_ || begun_ || deadline.connecting != admitted_) return;
-  const bool late = admitted_ ? static_cast<std::int32_t>(ready_.size()) < config_.processes
-                              : static_cast<std::int32_t>(participants_.size()) < config_.processes;
+  const bool late = admitted_ ? static_cast<std::int32_t>(ready_.size()) < config_.initial
+                              : static_cast<std::int32_t>(participants_.size()) < config_.initial;
   if (!late) return;
   const auto in_seconds = [](Duration patience) { return static_cast<int>(to_seconds(patience)); };
   refuse_all({Errc::timeout,
@@ -452,7 +464,7 @@ void RendezvousState::on_deadline(JoinDeadline deadline) {
 
 std::string RendezvousState::missing() const {
   std::string list;
-  for (std::int32_t process = 0; process < config_.processes; ++process)
+  for (std::int32_t process = 0; process < config_.initial; ++process)
     if (admitted_ ? ready_.count(process) == 0 : participants_.count(process) == 0)
       list += (list.empty() ? "" : ", ") + std::to_string(process);
   return list;

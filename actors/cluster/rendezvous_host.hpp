@@ -24,7 +24,8 @@ struct RendezvousConfig {
     return static_cast<std::int32_t>(std::count(process_of.begin(), process_of.end(), process));
   }
 
-  std::int32_t processes = 1;
+  std::int32_t processes = 1;            // that the run has places for, and
+  std::int32_t initial = 1;              // the first ones, which begin it together
   std::vector<std::int32_t> process_of;  // by rank
   std::string where;                     // host:port, for messages
   std::string secret;                    // of the job, which all of its processes know; empty: none
@@ -41,14 +42,16 @@ struct RendezvousConfig {
   BeginRun crew;  // the actors of process 0, but for its ranks
 };
 
-// Lives in the head, process 0, as long as the supervisor. Collects one Join of every process,
-// answers all of them together, collects one Ready of every process and gives their actors to the
-// supervisor. An error of a process of this job (a number claimed twice, other options, a process
-// that is missing at the deadline or dies after all have joined) is reported to all participants
-// and to the supervisor, once. A process that dies while others are missing may be replaced.
+// Lives in the head, process 0, as long as the supervisor. Collects one Join of every process that
+// begins the run, answers all of them together, collects one Ready of each and gives their actors
+// to the supervisor. An error of a process of this job (a number claimed twice, other options, a
+// process that is missing at the deadline or dies after all have joined) is reported to all
+// participants and to the supervisor, once. A process that dies while others are missing may be
+// replaced.
 //
-// Once the run has begun, a process of the job may take the place of a lost one: the supervisor
-// grants it, the process connects to the others, and its Ready gives its actors to the supervisor.
+// Once the run has begun, a process of the job may take the place of a lost one, or a place that
+// was vacant from the start: the supervisor grants it, the process connects to the others, and its
+// Ready gives its actors to the supervisor.
 //
 // A process that does not belong to this job is refused, without an effect on the job. It belongs
 // if it proves that it knows the job's secret. Where the job has none, its launcher's name for the

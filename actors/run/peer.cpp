@@ -101,6 +101,11 @@ void PeerState::start() {
     config_.restored.reset();
     // The servers' next epoch may end before a worker has buffers of it.
     if (serves_with_buffers() && epochs_sent_ > 0) send_model(epochs_sent_ - 1, {});
+  } else if (config_.first_view) {
+    if (auto taken = take_first_view(*std::exchange(config_.first_view, {})); !taken)
+      return fail({Errc::bad_input,
+                   fmt::format("{} ranks cannot begin by themselves: {}",
+                               config_.workers - config_.absent.size(), taken.error().message)});
   }
   config_.run_start_ns += now().count();  // training begins
   step_began_ = now();
@@ -564,23 +569,23 @@ Expected<void> PeerState::restore_view(const StateDict& state) {
   for (const Rank rank : config_.absent) member_.lose(rank);
   auto view = load_view(state, config_.rank, !is_server());
   if (!view) return view.error();
-  if (!view->has_value()) return {};
-  SavedView& saved = **view;
+  return view->has_value() ? take_view(**std::move(view)) : Expected<void>();
+}
+
+Expected<void> PeerState::take_first_view(SavedView view) {
+  for (const Rank rank : config_.absent) member_.lose(rank);
+  view.deal.position = is_server() ? 0 : config_.rank;
+  return take_view(std::move(view));
+}
+
+Expected<void> PeerState::take_view(SavedView saved) {
   std::vector<bool> alive = membership().alive;
   const Rank most = std::max(config_.ranks, saved.ranks.members.back() + 1);
   alive.resize(static_cast<std::size_t>(most), false);  // this run may have fewer
-  MemberChange change;
   const std::vector<Rank>& members = saved.ranks.members;
-  change.before.resize(members.size());
-  std::iota(change.before.begin(), change.before.end(), 0);
-  const Plan& plan = config_.parts->plan;
-  if (!fits_nodes(saved.ranks, node_size(plan)))
+  if (!fits_nodes(saved.ranks, node_size(config_.parts->plan)))
     return bad_input("view.heads has not one rank of each node");
-  change.nodes_before.resize(saved.ranks.heads.size());
-  std::iota(change.nodes_before.begin(), change.nodes_before.end(), 0);
-  change.members = members;
-  change.horizon = horizon_of(saved, config_.parts->horizon, first_server());
-  auto parts = parts_among(*config_.parts, change);
+  auto parts = parts_of_view(*config_.parts, saved, first_server());
   if (!parts) return parts.error();
   config_.parts = *std::move(parts);
   saved.ranks.servers = view_.ranks.servers;

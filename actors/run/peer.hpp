@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "actors/protocol.hpp"
+#include "actors/record/checkpoints/saved_view.hpp"
 #include "actors/record/rank_figures.hpp"
 #include "actors/record/trace_budget.hpp"
 #include "actors/record/trace_recorder.hpp"
@@ -40,7 +41,10 @@ struct PeerConfig {
   FrozenTensor parameters;            // [d] at the start
   FrozenTensor buffers;               // [b] at the start, or empty
   std::optional<StateDict> restored;  // a RankSnapshot's state instead
-  std::vector<Rank> absent;           // ranks of which that checkpoint has no state: they join
+  std::vector<Rank> absent;  // of which that checkpoint has no state, or which are not there: they
+                             // join
+  // See RunConfig::first_view(). Of no use to a rank that is none of its members.
+  std::optional<SavedView> first_view;
   SupervisorActor supervisor;
   EvaluatorActor evaluator;  // null: no validation beside training
   TracerActor tracer;        // null: no trace
@@ -139,6 +143,8 @@ class PeerState : public Env {
   Expected<void> restore(const StateDict& state);
   Expected<void> restore_model(const StateDict& state);
   Expected<void> restore_progress(const StateDict& state);
+  Expected<void> take_first_view(SavedView view);
+  Expected<void> take_view(SavedView view);
   Expected<void> restore_view(const StateDict& state);
   StateDict snapshot() const;
   void on_marker(Rank from, std::int64_t id);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <future>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -76,10 +77,14 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
   SupervisorActor build(std::shared_ptr<RunObserver> observer) {
     SupervisorActor head = spawn_head(std::move(observer));
     const SupervisorActor behind_link = across_link(head);
+    const std::vector<Rank> vacant = config_.vacant();
     for (Rank rank = 0; rank < config_.ranks; ++rank)
-      crew_.peers.push_back(spawn_peer(rank, behind_link, crew_.evaluator, crew_.tracer));
+      crew_.peers.push_back(std::binary_search(vacant.begin(), vacant.end(), rank)
+                                ? PeerActor()
+                                : spawn_peer(rank, behind_link, crew_.evaluator, crew_.tracer));
     BeginRun seen = crew_;
-    for (PeerActor& peer : seen.peers) peer = across_link(peer);
+    for (PeerActor& peer : seen.peers)
+      if (peer) peer = across_link(peer);
     caf::anon_send(head, std::move(seen));
     return head;
   }
@@ -195,7 +200,9 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
     };
     supervision.schedule = config_.schedule;
     supervision.min_workers =
-        config_.min_workers > 0 ? config_.min_workers : config_.workers() / 2 + 1;
+        config_.min_workers > 0 ? config_.min_workers : config_.beginning_workers() / 2 + 1;
+    supervision.vacant = config_.vacant();
+    if (const auto view = config_.first_view()) continue_view(supervision, *view);
     supervision.observer = std::move(observer);
     if (config_.cluster) {
       supervision.process_down = process_down_of(*config_.cluster);
@@ -215,7 +222,7 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
     if (config_.first_patience)
       supervision.first_patience = std::max(*config_.first_patience, supervision.patience);
     supervision.stall_abort = config_.stall_abort;
-    const Horizon& horizon = config_.parts->horizon;
+    const Horizon& horizon = supervision.horizon;
     supervision.total_epochs = horizon.epoch_of(horizon.steps);
     supervision.run_start_ns = supervision.trace_zero_ns = run_start_ns_;
     if (config_.resume) {
@@ -259,11 +266,15 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
     }
     const auto view = config_.resume->view();
     if (!view || !view->has_value()) return;
-    supervision.continuing = (*view)->ranks;
-    supervision.view = (*view)->number;
-    supervision.first_batch = (*view)->deal.first_batch;
-    supervision.horizon = horizon_of(**view, supervision.horizon, config_.workers());
+    continue_view(supervision, **view);
     supervision.total_epochs = supervision.horizon.epoch_of(supervision.horizon.steps);
+  }
+
+  void continue_view(SupervisorConfig& supervision, const SavedView& view) const {
+    supervision.continuing = view.ranks;
+    supervision.view = view.number;
+    supervision.first_batch = view.deal.first_batch;
+    supervision.horizon = horizon_of(view, supervision.horizon, config_.workers());
   }
 
   PeerConfig peer_config(Rank rank, const SupervisorActor& supervisor,
@@ -293,7 +304,14 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
     peer.buffers = first->initial_buffers();
     if (config_.resume && rank < config_.ranks && !config_.resume->is_lost(rank))
       peer.restored = config_.resume->ranks[static_cast<std::size_t>(rank)];
-    if (config_.resume) peer.absent = config_.resume->lost;
+    peer.absent = config_.vacant();
+    if (config_.resume) {
+      std::vector<Rank> absent;
+      std::set_union(peer.absent.begin(), peer.absent.end(), config_.resume->lost.begin(),
+                     config_.resume->lost.end(), std::back_inserter(absent));
+      peer.absent = std::move(absent);
+    }
+    peer.first_view = config_.first_view();
     peer.supervisor = supervisor;
     peer.evaluator = evaluator;
     peer.tracer = tracer;
@@ -443,6 +461,23 @@ std::int32_t RunConfig::process_of(Rank rank) const {
   if (!cluster || rank >= workers()) return 0;
   const std::int32_t each = workers() / cluster->processes;
   return std::min(rank / each, cluster->processes - 1);
+}
+
+std::vector<Rank> RunConfig::vacant() const {
+  std::vector<Rank> ranks;
+  for (Rank rank = beginning_workers(); rank < workers(); ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+std::optional<SavedView> RunConfig::first_view() const {
+  if (resume || beginning_workers() == workers()) return std::nullopt;
+  SavedView view;
+  view.number = 1;
+  for (Rank rank = 0; rank < beginning_workers(); ++rank) view.ranks.members.push_back(rank);
+  const std::int32_t nodes = node_size(parts->plan);
+  if (nodes > 1) view.ranks.heads = first_of_each_node(view.ranks.members, nodes);
+  view.deal.ranks = beginning_workers();
+  return view;
 }
 
 double RunConfig::resumed_most() const {

@@ -7,6 +7,7 @@
 
 #include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/record/checkpoints/checkpoint_keeper.hpp"
+#include "actors/record/checkpoints/saved_view.hpp"
 #include "actors/record/tracer.hpp"
 #include "actors/run/control/control_hub.hpp"
 #include "actors/run/control/live_settings.hpp"
@@ -26,8 +27,9 @@ namespace grapevine {
 // This process among those of a run. Process 0 is the head: it supervises, validates and writes.
 struct ClusterConfig {
   std::int32_t process = 0;
-  std::int32_t processes = 1;
-  std::string head_host;  // where the head listens for the others
+  std::int32_t processes = 1;          // that the run has places for, and
+  std::int32_t initial_processes = 0;  // the first ones, which begin it; 0: all
+  std::string head_host;               // where the head listens for the others
   std::uint16_t head_port = 0;
   std::string own_host;     // name of this machine: processes with equal names share memory
   std::string version;      // of this program
@@ -83,8 +85,11 @@ struct RunConfig {
   std::optional<Duration> stop_at;      // "; with a checkpoint
   std::vector<Return> returns;          // "
   std::shared_ptr<VirtualWorld> world;  // null: a network that takes no time
-  std::int32_t min_workers = 0;         // 0: more than half of them
-  int threads = 1;                      // intra-op threads per worker
+  std::int32_t min_workers = 0;         // 0: more than half of those that begin the run
+  // The first ranks, which begin the run; 0: all that train. Others may take the places that are
+  // left while it trains: of processes that join, or, in virtual time, by `returns`.
+  std::int32_t initial_workers = 0;
+  int threads = 1;  // intra-op threads per worker
   Step log_every = 1;
   TraceSettings trace;
   std::string checkpoint_folder;  // empty: no checkpoints
@@ -117,6 +122,15 @@ struct RunConfig {
   std::int32_t world_size() const { return ranks + spare_ranks; }
   // Servers are in process 0.
   std::int32_t process_of(Rank rank) const;
+  std::int32_t beginning_workers() const {
+    return initial_workers > 0 ? initial_workers : workers();
+  }
+  // The ranks of places that nobody has at the start.
+  std::vector<Rank> vacant() const;
+  // Of the ranks that begin a run with vacant places: the first steps are dealt among them alone.
+  // Nothing: all begin it, or it continues from a checkpoint, which has its view. Without the
+  // position of a rank.
+  std::optional<SavedView> first_view() const;
   // Epochs of the checkpoint's fastest rank: they are not validated again.
   double resumed_most() const;
 };

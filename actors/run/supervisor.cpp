@@ -58,14 +58,27 @@ void SupervisorState::begin(BeginRun actors) {
     evaluations_due_ = whole_epochs(config_.total_epochs) - whole_epochs(config_.resumed_most);
   last_news_ = now();
   begin_wait_watch();
+  leave_places_vacant();
   crew_.send_to_ranks_but(config_.absent, StartTraining{});
-  const bool others = !config_.continuing.members.empty() &&
-                      config_.continuing.members != members_.remaining_ranks_that_train();
-  if (others || !config_.absent.empty()) begin_view_change();
+  const std::vector<Rank> ranks = members_.remaining_ranks_that_train();
+  const bool joins = std::any_of(config_.absent.begin(), config_.absent.end(),
+                                 [this](Rank rank) { return !members_.is_lost(rank); });
+  if (joins || view_.members() != ranks) begin_view_change();
   if (!config_.resumed_from.empty()) report_resume_from(config_.resumed_from);
   compare_all_clocks();
   watch_later();
   if (stop_early_) on_stop_requested();
+}
+
+// Their processes are, for the others, as lost ones, whose places others may take.
+void SupervisorState::leave_places_vacant() {
+  if (config_.vacant.empty()) return;
+  for (const Rank rank : config_.vacant) {
+    members_.leave_vacant(rank);
+    progress_.leave_vacant(rank);
+    waits_.remove(rank);
+  }
+  crew_.report_members({members_.remaining_ranks_that_train(), {}, 0});
 }
 
 void SupervisorState::on_step(const StepReport& report) {
@@ -301,8 +314,10 @@ RunResult SupervisorState::conclude() const {
   result.writing = checkpoints_.writing();
   result.lacks_final = checkpoints_.final_lost();
   result.seconds = to_seconds(config_.elapsed_before + trained_at_.value_or(now()));
-  result.lost.assign(members_.lost().begin(), members_.lost().end());
+  for (const Rank rank : members_.lost())
+    (members_.is_vacant(rank) ? result.vacant : result.lost).push_back(rank);
   result.returned = progress_.returned();
+  result.joined = progress_.joined();
   const auto losses = static_cast<std::int64_t>(result.lost.size());
   result.views = 1 + (config_.changes_members ? view_.installed() : losses);
   if (!reports_.has_models(members_)) return result;

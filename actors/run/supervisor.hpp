@@ -63,6 +63,7 @@ struct SupervisorConfig {
   std::int64_t view = 0;             // theirs, and
   std::int64_t first_batch = 0;      // its first batch: see SavedView
   std::vector<Rank> absent;          // ranks without a state there; others may be members
+  std::vector<Rank> vacant;          // places that no rank has at the start, ascending
   std::vector<FormerLife> former;    // of it
   std::vector<RankFigures> figures;  // of its ranks, until they report others
   // Reports a lost process to the transport of this process; null: single process. Must not block.
@@ -189,6 +190,7 @@ class SupervisorState {
   void end_links_to(std::int32_t process);
   bool on_rank_down(Rank rank, const std::string& why);
   void lose(Rank rank);
+  void leave_places_vacant();
   void begin_wait_watch();
   void watch_waits();
   void fail_over_wait(const WaitWatch::Finding& finding);
@@ -197,7 +199,7 @@ class SupervisorState {
   void expect_process(std::int32_t process, Place& place);
   void drop_return(std::int32_t process);
   void dismiss_late(const ProcessReturned& late);
-  void greet(std::int32_t process);
+  void greet(std::int32_t process, bool came);
   void continue_view_change(ViewChange::Next next);
   void install_view();
   void report_change(const LiveSettings& changed);

@@ -13,8 +13,10 @@
 #include <mutex>
 #include <thread>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "actors/cluster/rendezvous.hpp"
 #include "actors/record/files.hpp"
 #include "actors/run/scheduling.hpp"
 #include "actors/run/thread_headroom.hpp"
@@ -436,12 +438,22 @@ class TrainCommand : public Command {
     const TrainOptions& o = job.options;
     const Step steps = job.run.parts->horizon.steps;
     display.say_error(o.algorithm + ": " + o.model + " (" + format_count(job.parameters) +
-                      " parameters) on " + o.data + ", " + std::to_string(o.workers) +
-                      (o.workers == 1 ? " worker" : " workers") + " x batch " +
-                      std::to_string(o.batch_size) +
+                      " parameters) on " + o.data + ", " + of_places(job) +
+                      std::to_string(o.workers) + (o.workers == 1 ? " worker" : " workers") +
+                      " x batch " + std::to_string(o.batch_size) +
                       (o.accumulate > 1 ? " x " + std::to_string(o.accumulate) : "") + ", " +
                       format_count(steps) + (steps == 1 ? " step" : " steps") +
                       (steps_plainly(*job.run.parts) ? ", without momentum" : "") + "\n");
+    if (job.run.vacant().empty()) return;
+    display.say_error(fmt::format("{} places are vacant: 'grapevine train --join {}' takes one{}\n",
+                                  job.run.vacant().size(), head_of(*job.run.cluster),
+                                  job.run.cluster->secret.empty()
+                                      ? ""
+                                      : std::string(", with the job's ") + kJobTokenVariable));
+  }
+
+  static std::string of_places(const TrainJob& job) {
+    return job.run.vacant().empty() ? "" : std::to_string(job.run.beginning_workers()) + " of ";
   }
 
   // Whether the default of --momentum counts for nothing: it is refused where it is given.
@@ -482,7 +494,10 @@ class TrainCommand : public Command {
     progress.start.step /= job.options.workers;
     progress.start.steps /= job.options.workers;
     display.begin_progress(std::move(progress));
-    const std::int32_t others = job.launched ? job.launched->processes - 1 : 0;
+    const std::int32_t vacant =
+        job.launched ? static_cast<std::int32_t>(job.run.vacant().size() / job.local_ranks.size())
+                     : 0;
+    const std::int32_t others = job.launched ? job.launched->processes - 1 - vacant : 0;
     if (others > 0)
       tally->begin_phase("waiting for " + std::to_string(others) +
                          (others == 1 ? " other process" : " other processes"));

@@ -179,6 +179,21 @@ Expected<double> steps_per_epoch(const TrainJob& job) {
 // Servers that a change of the wiring may bring, at most.
 constexpr std::int32_t kServerRoom = 8;
 
+// The wiring is made for all places; those that begin need not be as many.
+Expected<void> check_vacant_places(const TrainJob& job) {
+  const RunConfig& run = job.run;
+  if (run.vacant().empty()) return {};
+  const std::string name = "--max-ranks " + std::to_string(job.options.max_ranks) + ": ";
+  if (!changes_members(run.parts->plan))
+    return bad_input(name + "this wiring does not change its ranks while it trains: leave it out");
+  const auto view = run.first_view();
+  if (!view) return {};
+  if (const auto among = parts_of_view(*run.parts, *view, run.workers()); !among)
+    return bad_input(fmt::format("{}the run cannot begin with {} ranks: {}", name,
+                                 run.beginning_workers(), among.error().message));
+  return {};
+}
+
 // Sets the run's parts, ranks and delays.
 Expected<void> lay_out_run(TrainJob& job, double steps_per_epoch) {
   const TrainOptions& o = job.options;
@@ -188,9 +203,11 @@ Expected<void> lay_out_run(TrainJob& job, double steps_per_epoch) {
   job.run.ranks = all_ranks_of(job.run.parts->plan, static_cast<std::int32_t>(o.workers));
   const Plan& plan = job.run.parts->plan;
   if (changes_members(plan)) job.run.spare_ranks = std::max(0, kServerRoom - plan.servers);
-  if (o.min_ranks > job.run.workers())
-    return bad_input("--min-ranks " + std::to_string(o.min_ranks) + ": the job has only " +
-                     std::to_string(job.run.workers()) + " ranks that train");
+  if (o.min_ranks > job.run.beginning_workers())
+    return bad_input("--min-ranks " + std::to_string(o.min_ranks) + ": the job " +
+                     (job.run.initial_workers > 0 ? "begins with" : "has") + " only " +
+                     std::to_string(job.run.beginning_workers()) + " ranks that train");
+  if (auto fits = check_vacant_places(job); !fits) return fits;
   if (o.min_ranks > 0) job.run.min_workers = static_cast<std::int32_t>(o.min_ranks);
   auto delay = parse_delay(o.delay, job.run.workers(), seed_of(o), job.run.servers());
   if (!delay) return delay.error();

@@ -40,7 +40,7 @@ void arrange(CLI::App& app) {
                     "warmup-from", "nesterov", "weight-decay", "no-decay", "accumulate"});
   show_in_help_all(app, "Processes and nodes",
                    {"network-interface", "tls", "trust-fabric", "join-timeout", "join", "processes",
-                    "secret-file", "timeout", "stall-abort", "min-ranks"});
+                    "secret-file", "timeout", "stall-abort", "min-ranks", "max-ranks"});
   show_in_help_all(
       app, "Device",
       {"peers", "devices-per-worker", "precision", "channels-last", "cudnn-benchmark", "threads"});
@@ -98,7 +98,11 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
       "waits only");
   add_option(
       app, "min-ranks", options.min_ranks,
-      "ranks that train, below which a run that loses ranks ends; 0: more than half of them");
+      "ranks that train, below which a run that loses ranks ends; 0: more than half of those that "
+      "begin it");
+  add_option(app, "max-ranks", options.max_ranks,
+             "ranks that may train at most: while fewer do, others --join the running job; 0: as "
+             "many as begin it");
   add_switch(app, "json", options.json, "print the summary as one JSON object");
   app.add_option("--clock-start", options.clock_start)->group("");
 }

@@ -89,6 +89,7 @@ struct TrainOptions {
   bool tensorboard = false;
   std::int64_t log_every = 1;
   std::int64_t min_ranks = 0;
+  std::int64_t max_ranks = 0;  // 0: as many as begin
   double patience_s = kUsualPatience;
   double stall_abort_s = 0;  // 0: no wait ends the run
   bool json = false;

@@ -1,5 +1,6 @@
 #include "apps/train/train_place.hpp"
 
+#include <fmt/format.h>
 #include <net/if.h>
 #include <spdlog/spdlog.h>
 
@@ -217,6 +218,31 @@ Made make_remote_transport(const TrainJob& job, bool& address_unknown) {
   return make_auto(job, address_unknown);
 }
 
+// With --max-ranks: `launched` gets the processes that the job has places for, and the run the
+// ranks that begin it.
+Expected<void> make_places(TrainJob& job, std::optional<LaunchedProcess>& launched) {
+  const TrainOptions& o = job.options;
+  if (o.max_ranks == 0) return {};
+  const std::string name = "--max-ranks " + std::to_string(o.max_ranks);
+  if (!launched)
+    return bad_input(
+        name +
+        ": others join a run that a launcher has started: begin with 'grapevine launch "
+        "-n N -- train …', N may be 1");
+  if (o.workers < 1) return {};  // refused elsewhere
+  const std::int64_t begin = o.workers * launched->processes;
+  if (o.max_ranks % o.workers != 0)
+    return bad_input(
+        fmt::format("{}: each process has {} ranks (--workers): give a multiple", name, o.workers));
+  if (o.place ? o.max_ranks != begin : o.max_ranks < begin)
+    return bad_input(fmt::format("{}: {} ranks {}: give at least as many", name, begin,
+                                 o.place ? "are in the job" : "begin the run"));
+  if (o.max_ranks == begin) return {};
+  job.run.initial_workers = static_cast<std::int32_t>(begin);
+  launched->processes = static_cast<std::int32_t>(o.max_ranks / o.workers);
+  return {};
+}
+
 }  // namespace
 
 Expected<void> find_place(TrainJob& job) {
@@ -225,9 +251,10 @@ Expected<void> find_place(TrainJob& job) {
   if (!launched) return launched.error();
   if (o.place) *launched = o.place;
   const bool spoken = launched->has_value();
+  if (o.workers == kWorkersAsUsual) o.workers = spoken ? 1 : kDefaultWorkers;
+  if (auto made = make_places(job, *launched); !made) return made;
   const bool several = spoken && (*launched)->processes > 1;
   if (several) job.launched = std::move(*launched);
-  if (o.workers == kWorkersAsUsual) o.workers = spoken ? 1 : kDefaultWorkers;
   if (o.transport.empty()) o.transport = several ? "auto" : "inproc";
   const std::int32_t processes = several ? job.launched->processes : 1;
   if (o.workers < 1 || o.workers > kMaxWorkers / processes)
@@ -264,6 +291,8 @@ Expected<void> make_transport(TrainJob& job) {
   cluster.tls = job.options.certificates;
   cluster.process = job.launched->process;
   cluster.processes = job.launched->processes;
+  cluster.initial_processes =
+      job.run.initial_workers / static_cast<std::int32_t>(job.local_ranks.size());
   cluster.head_host = job.launched->head_host;
   cluster.head_port = job.launched->head_port;
   if (job.is_head()) cluster.listen_host = listening_host(job.options, *job.launched);

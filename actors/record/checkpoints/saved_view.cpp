@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace grapevine {
 namespace {
@@ -93,6 +94,19 @@ Horizon horizon_of(const SavedView& view, const Horizon& planned, std::int32_t r
                                   view.first_step, view.first_epoch);
   if (!horizon.by_samples) horizon.steps += view.later_end;
   return horizon;
+}
+
+Expected<std::shared_ptr<const SharedParts>> parts_of_view(const SharedParts& planned,
+                                                           const SavedView& view,
+                                                           std::int32_t ranks) {
+  MemberChange change;
+  change.members = view.ranks.members;
+  change.before.resize(change.members.size());
+  std::iota(change.before.begin(), change.before.end(), 0);
+  change.nodes_before.resize(view.ranks.heads.size());
+  std::iota(change.nodes_before.begin(), change.nodes_before.end(), 0);
+  change.horizon = horizon_of(view, planned.horizon, ranks);
+  return parts_among(planned, change);
 }
 
 }  // namespace grapevine

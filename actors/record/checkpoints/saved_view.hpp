@@ -1,12 +1,15 @@
-// SavedView: the members of a run in a checkpoint, where they had changed since its start.
+// SavedView: the members of a run in a checkpoint, where they had changed since its start; and
+// those that begin a run in which places are vacant.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "algorithms/horizon.hpp"
 #include "algorithms/state_dict.hpp"
 #include "algorithms/wiring/nodes.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 #include "messages/gradient.hpp"
 
 namespace grapevine {
@@ -31,5 +34,10 @@ Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank r
 
 // Of the members, in a run that is planned for `ranks`.
 Horizon horizon_of(const SavedView& view, const Horizon& planned, std::int32_t ranks);
+
+// `planned`: for `ranks`. Errors: of parts_among().
+Expected<std::shared_ptr<const SharedParts>> parts_of_view(const SharedParts& planned,
+                                                           const SavedView& view,
+                                                           std::int32_t ranks);
 
 }  // namespace grapevine

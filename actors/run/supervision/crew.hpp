@@ -1,4 +1,5 @@
-// Crew: the actors of a run, as its supervisor addresses them.
+// Crew: the actors of a run, as its supervisor addresses them. A vacant place has none: what is
+// sent to it goes nowhere.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -10,11 +10,22 @@ std::int32_t RunMembers::process_of(Rank rank) const {
   return std::min(rank / std::max(1, workers() / processes_), processes_ - 1);
 }
 
+void RunMembers::leave_vacant(Rank rank) {
+  lost_.insert(rank);
+  vacant_.insert(rank);
+  if (const std::int32_t process = process_of(rank); process > 0) lost_processes_.insert(process);
+}
+
+bool RunMembers::has_vacant(std::int32_t process) const {
+  return std::any_of(vacant_.begin(), vacant_.end(),
+                     [&](Rank rank) { return process_of(rank) == process; });
+}
+
 std::vector<Rank> RunMembers::bring_back(std::int32_t process) {
   lost_processes_.erase(process);
   ++incarnations_[process];
   for (Rank rank = 0; rank < ranks_; ++rank)
-    if (process_of(rank) == process) lost_.erase(rank);
+    if (process_of(rank) == process) bring_back_rank(rank);
   return remaining_ranks_of(process);
 }
 

@@ -1,4 +1,5 @@
-// RunMembers: the ranks and processes of a run, and those of them that are lost.
+// RunMembers: the ranks and processes of a run, those of them that are lost, and places that nobody
+// has had.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -35,14 +36,22 @@ class RunMembers {
   // Whether the rank, or the process, is lost by this call only.
   bool lose(Rank rank) { return lost_.insert(rank).second; }
   bool lose_process(std::int32_t process) { return lost_processes_.insert(process).second; }
-  // A lost process has returned, with all its ranks, which are returned.
+  // Nobody has had the place of the rank yet. It counts as lost, as does its process. REQUIRES: no
+  // rank of that process trains, or it is process 0.
+  void leave_vacant(Rank rank);
+  bool is_vacant(Rank rank) const { return vacant_.count(rank) > 0; }
+  // REQUIRES: a process other than the coordinator's.
+  bool has_vacant(std::int32_t process) const;
+  // A lost process has returned, or one takes a vacant place, with all its ranks, which are
+  // returned.
   std::vector<Rank> bring_back(std::int32_t process);
   // A lost rank of a process that lives.
   std::vector<Rank> bring_back_rank(Rank rank) {
     lost_.erase(rank);
+    vacant_.erase(rank);
     return {rank};
   }
-  // How often the process has returned.
+  // How often the process has returned, or come.
   std::int64_t incarnation(std::int32_t process) const {
     const auto found = incarnations_.find(process);
     return found == incarnations_.end() ? 0 : found->second;
@@ -79,7 +88,7 @@ class RunMembers {
  private:
   std::int32_t ranks_, servers_;
   std::int32_t processes_ = 1;
-  std::set<Rank> lost_;
+  std::set<Rank> lost_, vacant_;  // vacant ones are among the lost ones
   std::set<std::int32_t> lost_processes_;
   std::map<std::int32_t, std::int64_t> incarnations_;  // by process
 };

@@ -102,7 +102,7 @@ void SupervisorState::report_change(const LiveSettings& changed) {
   config_.observer->on_changed(changed);
 }
 
-// ---- a process that returns ----
+// ---- a process that returns, or comes ----
 
 // One at a time, and only among members who have agreed on its loss: every rank has then had the
 // report of it, and the next one is of the new life.
@@ -141,7 +141,7 @@ Vacancy SupervisorState::on_ask_vacancy() const {
   if (const char* why = why_joins_are_refused()) return {0, false, why};
   for (const std::int32_t process : members_.lost_processes())
     if (!returning_ || returning_->process != process) return {process, false, ""};
-  return {0, true, "finds no place: no process of the job is lost"};
+  return {0, true, "finds no place: no process of the job is lost, and no place is vacant"};
 }
 
 void SupervisorState::expect_process(std::int32_t process, Place& place) {
@@ -158,6 +158,7 @@ void SupervisorState::on_process_returned(ProcessReturned& returned) {
   returning_.reset();
   if (returned.peers.empty()) return drop_return(returned.process);
   if (stage_ != Stage::running || stopping_) return dismiss_late(returned);
+  const bool came = returned.process > 0 && members_.has_vacant(returned.process);
   const std::vector<Rank> ranks = returned.rank >= 0 ? members_.bring_back_rank(returned.rank)
                                                      : members_.bring_back(returned.process);
   crew_.replace(returned.process, std::move(returned.agent), ranks, std::move(returned.peers));
@@ -167,7 +168,7 @@ void SupervisorState::on_process_returned(ProcessReturned& returned) {
     waits_.bring_back(rank, members_.process_of(rank), now());
     config_.observer->on_rank_returned(rank);
   }
-  if (returned.process > 0) greet(returned.process);
+  if (returned.process > 0) greet(returned.process, came);
   begin_view_change();
 }
 
@@ -181,9 +182,10 @@ void SupervisorState::dismiss_late(const ProcessReturned& late) {
   if (late.agent) self_->send(late.agent, RunEnded{true, error, false, result_.checkpoint});
 }
 
-// What the other processes know already.
-void SupervisorState::greet(std::int32_t process) {
-  config_.observer->on_warning(fmt::format("process {} has joined again", process));
+// What the other processes know already. `came`: into a vacant place.
+void SupervisorState::greet(std::int32_t process, bool came) {
+  config_.observer->on_warning(
+      fmt::format("process {} has joined{}", process, came ? "" : " again"));
   if (!result_.checkpoint.empty())
     self_->send(crew_.agent_of(process), ResumeFrom{run_folder_of(result_.checkpoint)});
   if (crew_.traces()) compare_clock_of(process);

@@ -17,9 +17,19 @@ void TrainingProgress::lose(Rank rank) {
   epochs_.erase(rank);
 }
 
+// A checkpoint may have had a rank there.
+void TrainingProgress::leave_vacant(Rank rank) {
+  lose(rank);
+  if (ledgers_.count(rank) == 0) vacant_.insert(rank);
+}
+
 void TrainingProgress::bring_back(Rank rank) {
-  former_lives_.push_back({rank, ledger_of(rank), samples_of(rank)});
-  ++returned_;
+  if (vacant_.erase(rank) > 0) {
+    ++joined_;
+  } else {
+    former_lives_.push_back({rank, ledger_of(rank), samples_of(rank)});
+    ++returned_;
+  }
   ledgers_.erase(rank);
   samples_.erase(rank);
   finished_.erase(rank);
@@ -28,7 +38,8 @@ void TrainingProgress::bring_back(Rank rank) {
 
 std::vector<FormerLife> TrainingProgress::former_lives(const RunMembers& members) const {
   std::vector<FormerLife> lives = former_lives_;
-  for (const Rank rank : members.lost()) lives.push_back({rank, ledger_of(rank), samples_of(rank)});
+  for (const Rank rank : members.lost())
+    if (vacant_.count(rank) == 0) lives.push_back({rank, ledger_of(rank), samples_of(rank)});
   for (auto at = ledgers_.lower_bound(members.ranks()); at != ledgers_.end(); ++at)
     lives.push_back({at->first, at->second, 0});
   return lives;

@@ -23,7 +23,10 @@ class TrainingProgress {
   void continue_all() { finished_ = lost_; }
   // The rank takes no further step; its steps so far remain.
   void lose(Rank rank);
-  // A lost rank trains again: what it reports from now on is of its new life.
+  // No rank has had the place: nothing is known of it.
+  void leave_vacant(Rank rank);
+  // A lost rank trains again, or one in a vacant place: what it reports from now on is of its new
+  // life.
   void bring_back(Rank rank);
   // Those of the checkpoint that this run continues.
   void add_former(const std::vector<FormerLife>& earlier) { former_lives_ = earlier; }
@@ -42,6 +45,8 @@ class TrainingProgress {
   Ledger ledger_of(Rank rank) const;
   // How many lost ranks have begun to train again.
   std::int64_t returned() const { return returned_; }
+  // How many ranks have taken vacant places.
+  std::int64_t joined() const { return joined_; }
   // Of the lost ranks of `members`, of those that have returned, and of the checkpoint before; and
   // of servers that the present wiring has not.
   std::vector<FormerLife> former_lives(const RunMembers& members) const;
@@ -58,9 +63,9 @@ class TrainingProgress {
   std::map<Rank, std::int64_t> samples_;
   std::map<Rank, Ledger> ledgers_;
   std::set<Rank> finished_;  // or lost
-  std::set<Rank> lost_;
+  std::set<Rank> lost_, vacant_;
   std::vector<FormerLife> former_lives_;  // without those that are lost at present
-  std::int64_t returned_ = 0;
+  std::int64_t returned_ = 0, joined_ = 0;
 };
 
 }  // namespace grapevine

@@ -55,6 +55,8 @@ class ViewChange {
   bool draining() const { return stage_ == Stage::draining; }
   // Of the view to come, else the present one; 0: that of the start.
   std::int64_t number() const { return number_; }
+  // Of the view to come, else of the present one, ascending.
+  const std::vector<Rank>& members() const { return in_progress() ? members_ : installed_.members; }
   // How many were installed.
   std::int64_t installed() const { return count_; }
   // The ranks of that view, ascending, and the servers of it and of the one before.

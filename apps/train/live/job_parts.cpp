@@ -73,6 +73,9 @@ Expected<void> check_numbers(const TrainOptions& o) {
   if (o.min_ranks < 0)
     return bad_input("--min-ranks " + std::to_string(o.min_ranks) +
                      ": expected 0, for more than half of the ranks that train, or more");
+  if (o.max_ranks < 0 || o.max_ranks > kMaxWorkers)
+    return bad_input("--max-ranks " + std::to_string(o.max_ranks) + ": expected 0..." +
+                     std::to_string(kMaxWorkers) + ", 0: as many as begin the run");
   if (!std::isfinite(o.patience_s) || o.patience_s <= 0 || o.patience_s > 1e6)
     return bad_input("--timeout " + number(o.patience_s) +
                      ": expected seconds, more than 0 and at most 1000000");

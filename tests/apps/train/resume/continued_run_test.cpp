@@ -289,8 +289,7 @@ TEST(PlannedChanges, OneThatWasPutOffTakesPlaceInTheRunThatContinues) {
   options.resume = options.out;
   options.steps = 36;
   const auto then = plan_changes(options, Duration::zero());
-  EXPECT_EQ(then->changes,
-            std::vector<LiveSettings>({{{"lr", "0.02"}}, {{"algorithm", "sgp"}}}));
+  EXPECT_EQ(then->changes, std::vector<LiveSettings>({{{"lr", "0.02"}}, {{"algorithm", "sgp"}}}));
   options.lr = 0.02;  // of the state, as its job.toml has it
   options.algorithm = "sgp";
   options.steps = 48;
