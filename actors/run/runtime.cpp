@@ -601,6 +601,7 @@ class Recorder : public RunObserver {
   void on_figures(const RankFigures& figures) override { inner_->on_figures(figures); }
   void on_rank_lost(Rank rank) override { inner_->on_rank_lost(rank); }
   void on_rank_returned(Rank rank) override { inner_->on_rank_returned(rank); }
+  void on_rank_joined(Rank rank) override { inner_->on_rank_joined(rank); }
   void on_changed(const LiveSettings& changed) override { inner_->on_changed(changed); }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override {
     inner_->on_validation(epoch, evaluation);

@@ -37,6 +37,8 @@ class RunObserver {
   virtual void on_rank_lost(Rank /*rank*/) {}
   // A lost rank takes part again; its figures begin anew.
   virtual void on_rank_returned(Rank /*rank*/) {}
+  // A rank has taken a vacant place.
+  virtual void on_rank_joined(Rank /*rank*/) {}
   // These settings have changed, for all ranks.
   virtual void on_changed(const LiveSettings& /*changed*/) {}
   virtual void on_validation(Epoch epoch, const Evaluation& evaluation) = 0;

@@ -15,6 +15,7 @@ ordered_json number(double value) {
 }
 
 const char* state_of(const RankStatus& rank) {
+  if (rank.vacant) return "vacant";
   if (rank.lost) return "lost";
   if (!rank.answers) return "no answer";
   if (!rank.wait) return rank.finished ? "finished" : "idle";

@@ -17,9 +17,14 @@ namespace grapevine {
 namespace {
 
 constexpr char kForms[] =
-    "crash=R@T, restart=R@T, pause=R@T+D, partition=R1-R2@T+D, slow=R1-R2xF@T+D, skew=R:D or "
-    "random=N, with times like "
+    "crash=R@T, restart=R@T, join=R@T, pause=R@T+D, partition=R1-R2@T+D, slow=R1-R2xF@T+D, "
+    "skew=R:D or random=N, with times like "
     "0.5 (seconds) or 300ms";
+// Of a rank's life: it ends or begins.
+bool is_of_life(Fault::Kind kind) {
+  return kind == Fault::Kind::crash || kind == Fault::Kind::restart || kind == Fault::Kind::join;
+}
+
 constexpr std::int64_t kMostFaults = 10'000;
 constexpr double kMostSlow = 1e6;
 constexpr double kMostFaultSeconds = 1e6;  // as parse_duration
@@ -85,7 +90,7 @@ bool read_link(const std::string& text, const FaultBounds& bounds, Fault& fault)
 }
 
 bool read_when(const std::string& text, Fault& fault) {
-  if (fault.kind == Fault::Kind::crash || fault.kind == Fault::Kind::restart) {
+  if (is_of_life(fault.kind)) {
     const auto at = read_time(text);
     fault.at = at.value_or(Timestamp{0});
     return at.has_value();
@@ -145,7 +150,7 @@ class Draw {
   Draw(const FaultBounds& bounds, const std::vector<Fault>& known)
       : bounds_(bounds), rng_(mix_seed(bounds.seed, 0x6661756c74)) {
     for (const Fault& fault : known)
-      if (fault.kind == Fault::Kind::crash) dead_.insert(fault.rank);
+      if (is_of_life(fault.kind)) dead_.insert(fault.rank);
   }
 
   Fault next() {
@@ -191,7 +196,7 @@ class Draw {
 
   const FaultBounds& bounds_;
   Rng rng_;
-  std::set<Rank> dead_;             // ranks that have crashed
+  std::set<Rank> dead_;             // ranks that have crashed, or come later
   std::map<Rank, Timestamp> gone_;  // those of them that were drawn and have not returned, and when
 };
 
@@ -216,15 +221,14 @@ Expected<void> add_term(const std::string& term, const FaultBounds& bounds,
     return {};
   }
   if (name == "skew") return add_skew(term, value, bounds, faults);
-  if (name == "restart" && !bounds.restarts)
-    return bad_input("--fail '" + term +
-                     "': a lost rank cannot return in this wiring: use crash or pause");
+  if ((name == "restart" || name == "join") && !bounds.restarts)
+    return bad_input("--fail '" + term + "': a " + (name == "join" ? "" : "lost ") +
+                     "rank cannot " + (name == "join" ? "join" : "return") +
+                     " in this wiring: use crash or pause");
   const std::vector<std::pair<std::string, Fault::Kind>> kinds = {
-      {"crash", Fault::Kind::crash},
-      {"restart", Fault::Kind::restart},
-      {"pause", Fault::Kind::pause},
-      {"partition", Fault::Kind::partition},
-      {"slow", Fault::Kind::slow}};
+      {"crash", Fault::Kind::crash},         {"restart", Fault::Kind::restart},
+      {"join", Fault::Kind::join},           {"pause", Fault::Kind::pause},
+      {"partition", Fault::Kind::partition}, {"slow", Fault::Kind::slow}};
   for (const auto& [kind_name, kind] : kinds) {
     if (name != kind_name) continue;
     auto fault = read_fault(kind, term, value, bounds);
@@ -233,15 +237,14 @@ Expected<void> add_term(const std::string& term, const FaultBounds& bounds,
     return {};
   }
   return unknown_name("--fail kind", name,
-                      {"crash", "restart", "pause", "partition", "slow", "skew", "random"});
+                      {"crash", "restart", "join", "pause", "partition", "slow", "skew", "random"});
 }
 
-// By rank: its crashes and restarts in the order of time.
+// By rank: its crashes and restarts, and when it joins, in the order of time.
 std::map<Rank, std::vector<Fault>> lives_of(const std::vector<Fault>& faults) {
   std::map<Rank, std::vector<Fault>> lives;
   for (const Fault& fault : faults)
-    if (fault.kind == Fault::Kind::crash || fault.kind == Fault::Kind::restart)
-      lives[fault.rank].push_back(fault);
+    if (is_of_life(fault.kind)) lives[fault.rank].push_back(fault);
   for (auto& [rank, of_rank] : lives)
     std::stable_sort(of_rank.begin(), of_rank.end(),
                      [](const Fault& a, const Fault& b) { return a.at < b.at; });
@@ -250,10 +253,18 @@ std::map<Rank, std::vector<Fault>> lives_of(const std::vector<Fault>& faults) {
 
 Expected<void> check_lives(const std::vector<Fault>& faults) {
   for (const auto& [rank, of_rank] : lives_of(faults)) {
-    bool lives = true;
+    const auto joins = [](const Fault& fault) { return fault.kind == Fault::Kind::join; };
+    const std::string name = "--fail: rank " + std::to_string(rank);
+    const auto join = std::find_if(of_rank.begin(), of_rank.end(), joins);
+    if (join != of_rank.end() && join != of_rank.begin())
+      return bad_input(name +
+                       (std::count_if(of_rank.begin(), of_rank.end(), joins) > 1
+                            ? " joins twice: give one join="
+                            : " is there before it joins: give an earlier join=") +
+                       std::to_string(rank) + "@T");
+    bool lives = join == of_rank.end();
     for (const Fault& fault : of_rank) {
       const bool crash = fault.kind == Fault::Kind::crash;
-      const std::string name = "--fail: rank " + std::to_string(rank);
       if (crash && !lives)
         return bad_input(name + " crashes twice: give a restart=" + std::to_string(rank) +
                          "@T in between");
@@ -264,6 +275,13 @@ Expected<void> check_lives(const std::vector<Fault>& faults) {
     }
   }
   return {};
+}
+
+std::set<Rank> joining_in(const std::vector<Fault>& faults) {
+  std::set<Rank> ranks;
+  for (const Fault& fault : faults)
+    if (fault.kind == Fault::Kind::join) ranks.insert(fault.rank);
+  return ranks;
 }
 
 // The shortest unit that is exact.
@@ -311,6 +329,9 @@ std::string faults_text(const std::vector<Fault>& faults) {
       case Fault::Kind::restart:
         text += "restart=" + rank + "@" + short_time(fault.at);
         continue;
+      case Fault::Kind::join:
+        text += "join=" + rank + "@" + short_time(fault.at);
+        continue;
       case Fault::Kind::skew:
         text += "skew=" + rank + (fault.length < Duration::zero() ? ":-" : ":") +
                 short_time(fault.length < Duration::zero() ? -fault.length : fault.length);
@@ -339,10 +360,29 @@ std::vector<Fault> without_orphans(std::vector<Fault> faults) {
       if (one.kind == Fault::Kind::restart && one.at == fault.at) break;
       before = &one;
     }
-    return before == nullptr || before->kind == Fault::Kind::restart;
+    return before == nullptr || before->kind != Fault::Kind::crash;
   };
   faults.erase(std::remove_if(faults.begin(), faults.end(), is_orphan), faults.end());
   return faults;
+}
+
+std::int32_t count_joins(const std::string& spec) {
+  std::int32_t joins = 0;
+  std::istringstream terms(spec);
+  for (std::string term; std::getline(terms, term, ',');)
+    if (term.rfind("join=", 0) == 0) ++joins;
+  return joins;
+}
+
+Expected<std::int32_t> initial_workers_of(const std::vector<Fault>& faults, std::int32_t workers) {
+  const std::set<Rank> joining = joining_in(faults);
+  const std::int32_t initial = workers - static_cast<std::int32_t>(joining.size());
+  if (initial < 1) return bad_input("--fail: all ranks that train join: leave one that begins");
+  for (Rank rank = initial; rank < workers; ++rank)
+    if (joining.count(rank) == 0)
+      return bad_input("--fail: the last ranks that train join, and rank " + std::to_string(rank) +
+                       " does not: give join=" + std::to_string(rank) + "@T, too");
+  return initial;
 }
 
 std::vector<Death> deaths_of(const std::vector<Fault>& faults) {
@@ -355,7 +395,8 @@ std::vector<Death> deaths_of(const std::vector<Fault>& faults) {
 std::vector<Return> returns_of(const std::vector<Fault>& faults) {
   std::vector<Return> returns;
   for (const Fault& fault : faults)
-    if (fault.kind == Fault::Kind::restart) returns.push_back({fault.rank, fault.at});
+    if (fault.kind == Fault::Kind::restart || fault.kind == Fault::Kind::join)
+      returns.push_back({fault.rank, fault.at});
   return returns;
 }
 

@@ -14,10 +14,8 @@ std::vector<Fault> without(const std::vector<Fault>& faults, std::size_t begin, 
   return without_orphans(std::move(rest));
 }
 
-}  // namespace
-
-std::vector<Fault> shrink(std::vector<Fault> faults,
-                          const std::function<bool(const std::vector<Fault>&)>& fails) {
+std::vector<Fault> shrink_faults(std::vector<Fault> faults,
+                                 const std::function<bool(const std::vector<Fault>&)>& fails) {
   if (!faults.empty() && fails({})) return {};
   for (std::size_t pieces = 2; faults.size() >= 2;) {
     pieces = std::min(pieces, faults.size());
@@ -36,6 +34,25 @@ std::vector<Fault> shrink(std::vector<Fault> faults,
     }
   }
   return faults;
+}
+
+}  // namespace
+
+// Which ranks come later is no fault.
+std::vector<Fault> shrink(std::vector<Fault> faults,
+                          const std::function<bool(const std::vector<Fault>&)>& fails) {
+  const auto first_fault =
+      std::stable_partition(faults.begin(), faults.end(),
+                            [](const Fault& fault) { return fault.kind == Fault::Kind::join; });
+  const std::vector<Fault> joins(faults.begin(), first_fault);
+  const auto with_joins = [&joins](const std::vector<Fault>& rest) {
+    std::vector<Fault> all = joins;
+    all.insert(all.end(), rest.begin(), rest.end());
+    return all;
+  };
+  return with_joins(shrink_faults({first_fault, faults.end()}, [&](const std::vector<Fault>& rest) {
+    return fails(with_joins(rest));
+  }));
 }
 
 }  // namespace grapevine

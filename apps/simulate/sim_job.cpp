@@ -231,10 +231,12 @@ class Maker {
     return {};
   }
 
-  Expected<void> plan_faults(const TrainJob& job, const NetworkModel& network, Duration compute) {
+  Expected<void> plan_faults(TrainJob& job, const NetworkModel& network, Duration compute) {
     FaultBounds bounds;
     bounds.ranks = job.run.ranks;
     bounds.workers = job.run.workers();
+    const std::int32_t joins = std::min(count_joins(options_.fail), job.run.workers() - 1);
+    job.run.initial_workers = joins > 0 ? job.run.workers() - joins : 0;
     bounds.crashes = most_crashes(job.run);
     bounds.restarts = bounds.crashes > 0 && changes_members(job.run.parts->plan);
     bounds.seed = seed_of(job.options);
@@ -247,6 +249,8 @@ class Maker {
     auto faults = parse_faults(options_.fail, bounds);
     if (!faults) return faults.error();
     made_.faults = *std::move(faults);
+    if (auto initial = initial_workers_of(made_.faults, job.run.workers()); !initial)
+      return initial.error();
     return check_message_time(network, made_.faults, message);
   }
 
@@ -260,8 +264,9 @@ std::int32_t most_crashes(const RunConfig& run) {
   const Plan& plan = run.parts->plan;
   const bool alone = plan.servers > 0 && plan.hierarchy == 1 && plan.role->tolerates_lost_peer;
   if (!changes_members(plan) && !alone) return 0;
-  const std::int32_t least = run.min_workers > 0 ? run.min_workers : run.workers() / 2 + 1;
-  const std::int32_t crashes = std::max(0, run.workers() - least);
+  const std::int32_t begin = run.beginning_workers();
+  const std::int32_t least = run.min_workers > 0 ? run.min_workers : begin / 2 + 1;
+  const std::int32_t crashes = std::max(0, begin - least);
   // Of nodes one keeps the rank that exchanges for it.
   return node_size(plan) > 1 ? std::min(crashes, run.workers() / plan.hierarchy - 1) : crashes;
 }

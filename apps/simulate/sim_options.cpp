@@ -25,9 +25,11 @@ void declare_sim_options(CLI::App& app, SimOptions& options) {
   add_option(app, "compute", options.compute,
              "virtual time of a gradient: SECONDS, lognormal=MU:SIGMA, normal=MEAN:DEVIATION, "
              "uniform=A..B or exponential=MEAN; --delay comes on top");
-  add_option(app, "fail", options.fail,
-             "faults at virtual times: crash=R@T, restart=R@T, pause=R@T+D, partition=R1-R2@T+D, "
-             "slow=R1-R2xF@T+D, random=N; skew=R:D: its clock is ahead in the trace");
+  add_option(
+      app, "fail", options.fail,
+      "faults at virtual times: crash=R@T, restart=R@T, join=R@T (of the last ranks, which do not "
+      "begin the run), pause=R@T+D, partition=R1-R2@T+D, "
+      "slow=R1-R2xF@T+D, random=N; skew=R:D: its clock is ahead in the trace");
   add_option(
       app, "from-trace", options.from_trace,
       "a run's folder: its times of gradients, its network and its size, where other options "

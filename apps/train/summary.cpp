@@ -196,6 +196,10 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
                               {"destroyed", if_known(result.destroyed)}};
   if (!result.ledger.contributed.empty()) summary["partial"] = partial_shares(result.ledger);
   summary["lost_ranks"] = result.lost;
+  if (!result.vacant.empty() || result.joined > 0) {
+    summary["vacant_ranks"] = result.vacant;
+    summary["joined_ranks"] = result.joined;
+  }
   summary["views"] = result.views;
   summary["goodput"] = figure(known ? goodput : nan);
   if (has_servers(job, result)) summary["server"] = server_block(job, result);

@@ -78,7 +78,11 @@ Expected<void> SimTransport::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
   if (of(rank).inbox != nullptr)
     return bad_input(fmt::format("rank {} is attached already: detach it first", rank));
   of(rank).inbox = std::move(inbox);
-  if (watch_ && of(rank).life > 0) watch_->on_returned(now_(), rank);
+  if (!watch_) return {};
+  if (of(rank).life > 0)
+    watch_->on_returned(now_(), rank);
+  else if (now_() > Timestamp{0})
+    watch_->on_joined(now_(), rank);
   return {};
 }
 

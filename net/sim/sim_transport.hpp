@@ -28,6 +28,8 @@ class NetworkWatch {
   virtual void on_detached(Timestamp, Rank) {}
   // A rank that was detached is attached again.
   virtual void on_returned(Timestamp /*at*/, Rank /*rank*/) {}
+  // A rank is attached for the first time, after the start.
+  virtual void on_joined(Timestamp /*at*/, Rank /*rank*/) {}
 };
 
 struct SimConfig {

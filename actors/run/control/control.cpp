@@ -12,7 +12,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskStatus)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskChange)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::SurveyOver)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RunEvent)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RankLeft)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RankChange)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::ControlEnd)
 
 namespace grapevine {
@@ -43,11 +43,15 @@ class ControlObserver : public RunObserver {
   }
   void on_rank_lost(Rank rank) override {
     observer_->on_rank_lost(rank);
-    caf::anon_send(control_, RankLeft{rank, false});
+    caf::anon_send(control_, RankChange{rank, RankChange::Kind::lost});
   }
   void on_rank_returned(Rank rank) override {
     observer_->on_rank_returned(rank);
-    caf::anon_send(control_, RankLeft{rank, true});
+    caf::anon_send(control_, RankChange{rank, RankChange::Kind::returned});
+  }
+  void on_rank_joined(Rank rank) override {
+    observer_->on_rank_joined(rank);
+    caf::anon_send(control_, RankChange{rank, RankChange::Kind::joined});
   }
   void on_changed(const LiveSettings& changed) override {
     observer_->on_changed(changed);
@@ -104,7 +108,7 @@ ControlActor::behavior_type control(ControlActor::stateful_pointer<ControlState>
       [&state](const RankFigures& figures) { state.on_figures(figures); },
       [&state](const WaitReport& report) { state.on_waits(report); },
       [&state](RunEvent& event) { state.on_event(std::move(event)); },
-      [&state](const RankLeft& left) { state.on_rank(left); },
+      [&state](const RankChange& change) { state.on_rank(change); },
       [&state](AskStatus& ask) { state.on_ask_status(std::move(ask)); },
       [&state](const AskChange& ask) { state.on_ask_change(ask); },
       [&state](const SurveyOver& over) { state.on_survey_over(over); },
@@ -133,9 +137,13 @@ void ControlState::on_event(RunEvent event) {
   board_.add(std::move(event));
 }
 
-void ControlState::on_rank(const RankLeft& left) {
-  left.returned ? board_.on_returned(left.rank) : board_.on_lost(left.rank);
-  on_event({left.returned ? "returned" : "lost", "rank " + std::to_string(left.rank), 0});
+void ControlState::on_rank(const RankChange& change) {
+  const bool is_lost = change.kind == RankChange::Kind::lost;
+  is_lost ? board_.on_lost(change.rank) : board_.on_returned(change.rank);
+  const char* const kind = is_lost                                     ? "lost"
+                           : change.kind == RankChange::Kind::returned ? "returned"
+                                                                       : "joined";
+  on_event({kind, "rank " + std::to_string(change.rank), 0});
 }
 
 void ControlState::on_ask_status(AskStatus ask) {

@@ -29,15 +29,16 @@ struct AskChange {
 struct SurveyOver {
   std::int64_t question = 0;
 };
-struct RankLeft {
+struct RankChange {
+  enum class Kind { lost, returned, joined };
   Rank rank = 0;
-  bool returned = false;  // else lost
+  Kind kind = Kind::lost;
 };
 struct ControlEnd {};
 
 using ControlActor = caf::typed_actor<caf::reacts_to<AttachControl>, caf::reacts_to<StepReport>,
                                       caf::reacts_to<RankFigures>, caf::reacts_to<WaitReport>,
-                                      caf::reacts_to<RunEvent>, caf::reacts_to<RankLeft>,
+                                      caf::reacts_to<RunEvent>, caf::reacts_to<RankChange>,
                                       caf::reacts_to<AskStatus>, caf::reacts_to<AskChange>,
                                       caf::reacts_to<SurveyOver>, caf::reacts_to<ControlEnd>>;
 
@@ -64,7 +65,7 @@ class ControlState {
   void on_figures(const RankFigures& figures) { board_.on_figures(figures, now()); }
   void on_waits(const WaitReport& report);
   void on_event(RunEvent event);
-  void on_rank(const RankLeft& left);
+  void on_rank(const RankChange& change);
   void on_ask_status(AskStatus ask);
   void on_ask_change(const AskChange& ask);
   void on_survey_over(const SurveyOver& over);

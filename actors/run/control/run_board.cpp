@@ -84,6 +84,7 @@ RankStatus RunBoard::status_of(Rank rank, const RunState& state, Timestamp now) 
   status.process = state.process_of[static_cast<std::size_t>(rank)];
   status.serves = rank >= state.workers;
   status.lost = state.lost.count(rank) > 0;
+  status.vacant = state.vacant.count(rank) > 0;
   status.finished = !status.lost && state.finished.count(rank) > 0;
   status.answers = !status.lost && unanswered_.count(rank) == 0;
   if (!status.answers && !status.lost) status.silent_s = to_seconds(silence_of(rank, now));

@@ -19,7 +19,7 @@ struct RunState {
   bool changes_members = false;
   std::int32_t workers = 1;
   std::vector<std::int32_t> process_of;  // by rank, servers included
-  std::set<Rank> lost;
+  std::set<Rank> lost, vacant;           // places that nobody has had are among the lost ranks
   std::vector<FormerLife> former;  // of ranks that have returned, and of the checkpoint before
   std::set<Rank> finished;
   std::vector<PeerActor> peers;  // by rank; empty: no rank trains yet

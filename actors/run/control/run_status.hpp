@@ -22,6 +22,7 @@ struct RankStatus {
   std::int32_t process = 0;
   bool serves = false;     // a parameter server: it takes no steps
   bool lost = false;       // the others continue without it
+  bool vacant = false;     // and it has not been there yet
   bool finished = false;   // it has taken its last step
   std::int64_t steps = 0;  // that were reported, also before this run
   double epoch = kNotMeasured;
@@ -37,7 +38,7 @@ struct RankStatus {
 };
 
 struct RunEvent {
-  std::string kind;  // warning | checkpoint | validation | lost | returned | change
+  std::string kind;  // warning | checkpoint | validation | lost | returned | joined | change
   std::string text;  // one line
   double time_s = 0;
 };

@@ -33,6 +33,10 @@ void RunChecks::on_returned(Timestamp at, Rank rank) {
   for (const auto& check : checks_) check->on_returned(at, rank);
 }
 
+void RunChecks::on_joined(Timestamp at, Rank rank) {
+  for (const auto& check : checks_) check->on_joined(at, rank);
+}
+
 void RunChecks::on_begin(const FrozenTensor& parameters) {
   for (const auto& check : checks_) check->on_begin(parameters);
 }

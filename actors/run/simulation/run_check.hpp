@@ -113,6 +113,7 @@ class RunChecks : public NetworkWatch {
   void on_lost(Timestamp at, const Envelope& message) override;
   void on_detached(Timestamp at, Rank rank) override;
   void on_returned(Timestamp at, Rank rank) override;
+  void on_joined(Timestamp at, Rank rank) override;
   void on_begin(const FrozenTensor& parameters);
   void on_gradient(Rank rank, Step step, const FrozenTensor& value);
   void on_records(const std::vector<TraceRecord>& records);

@@ -61,6 +61,7 @@ class RunMembers {
   bool is_process_lost(std::int32_t process) const { return lost_processes_.count(process) > 0; }
   const std::set<std::int32_t>& lost_processes() const { return lost_processes_; }
   const std::set<Rank>& lost() const { return lost_; }
+  const std::set<Rank>& vacant() const { return vacant_; }
   std::vector<Rank> remaining_ranks_of(std::int32_t process) const;
   std::vector<Rank> remaining_ranks() const;
   std::vector<Rank> remaining_ranks_that_train() const;

@@ -28,6 +28,7 @@ RunState SupervisorState::on_ask_state() const {
   for (Rank rank = 0; rank < members_.ranks(); ++rank)
     state.process_of.push_back(crew_.empty() ? 0 : members_.process_of(rank));
   state.lost = members_.lost();
+  state.vacant = members_.vacant();
   state.former = progress_.ended_lives();
   state.finished = progress_.finished();
   if (stage_ != Stage::closing && stage_ != Stage::ended && !crew_.empty())

@@ -163,10 +163,10 @@ void SupervisorState::on_process_returned(ProcessReturned& returned) {
                                                      : members_.bring_back(returned.process);
   crew_.replace(returned.process, std::move(returned.agent), ranks, std::move(returned.peers));
   for (const Rank rank : ranks) {
-    progress_.bring_back(rank);
+    const bool joined = progress_.bring_back(rank);
     drained_.erase(rank);
     waits_.bring_back(rank, members_.process_of(rank), now());
-    config_.observer->on_rank_returned(rank);
+    joined ? config_.observer->on_rank_joined(rank) : config_.observer->on_rank_returned(rank);
   }
   if (returned.process > 0) greet(returned.process, came);
   begin_view_change();

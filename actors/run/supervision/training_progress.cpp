@@ -23,17 +23,15 @@ void TrainingProgress::leave_vacant(Rank rank) {
   if (ledgers_.count(rank) == 0) vacant_.insert(rank);
 }
 
-void TrainingProgress::bring_back(Rank rank) {
-  if (vacant_.erase(rank) > 0) {
-    ++joined_;
-  } else {
-    former_lives_.push_back({rank, ledger_of(rank), samples_of(rank)});
-    ++returned_;
-  }
+bool TrainingProgress::bring_back(Rank rank) {
+  const bool joins = vacant_.erase(rank) > 0;
+  if (!joins) former_lives_.push_back({rank, ledger_of(rank), samples_of(rank)});
+  ++(joins ? joined_ : returned_);
   ledgers_.erase(rank);
   samples_.erase(rank);
   finished_.erase(rank);
   lost_.erase(rank);
+  return joins;
 }
 
 std::vector<FormerLife> TrainingProgress::former_lives(const RunMembers& members) const {

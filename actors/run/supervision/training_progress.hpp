@@ -25,9 +25,9 @@ class TrainingProgress {
   void lose(Rank rank);
   // No rank has had the place: nothing is known of it.
   void leave_vacant(Rank rank);
-  // A lost rank trains again, or one in a vacant place: what it reports from now on is of its new
-  // life.
-  void bring_back(Rank rank);
+  // A lost rank trains again: what it reports from now on is of its new life. Or one takes a vacant
+  // place: then true.
+  bool bring_back(Rank rank);
   // Those of the checkpoint that this run continues.
   void add_former(const std::vector<FormerLife>& earlier) { former_lives_ = earlier; }
 

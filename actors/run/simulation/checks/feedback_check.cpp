@@ -58,6 +58,7 @@ class FeedbackCheck final : public RunCheck {
 
   // What a lost rank had given is given again.
   void on_detached(Timestamp, Rank) override { all_stay_ = false; }
+  void on_joined(Timestamp, Rank) override { all_stay_ = false; }
 
  private:
   static constexpr double kRounding = 1e-4;

@@ -45,6 +45,7 @@ class MassCheck final : public RunCheck {
 
   // It shares the weight of another rank.
   void on_returned(Timestamp at, Rank rank) override { on_detached(at, rank); }
+  void on_joined(Timestamp at, Rank rank) override { on_detached(at, rank); }
 
   void on_record(const TraceRecord& record) override {
     if (record.kind == EventKind::step_done && record.rank < run().workers)
@@ -55,8 +56,8 @@ class MassCheck final : public RunCheck {
     if (result.error || run().servers > 0) return;
     // What the edges of a view before the last one owe is no weight of this one.
     if (loses_ && (losses_ > 0 || !run().gives_sums)) return;
-    const auto members =
-        static_cast<double>(run().workers) - static_cast<double>(result.lost.size());
+    const auto members = static_cast<double>(run().workers) -
+                         static_cast<double>(result.lost.size() + result.vacant.size());
     const double owed = loses_ ? owed_at_the_end() : 0;
     if (settled(result) && std::abs(result.weight_sum + owed - members) > kRounding * members)
       report(fmt::format("the weights of {} ranks sum to {} at the end{}", members,
@@ -89,7 +90,8 @@ class MassCheck final : public RunCheck {
   bool settled(const RunResult& result) const {
     for (std::size_t rank = 0; rank < steps_since_loss_.size(); ++rank) {
       const bool lost =
-          std::count(result.lost.begin(), result.lost.end(), static_cast<Rank>(rank)) > 0;
+          std::count(result.lost.begin(), result.lost.end(), static_cast<Rank>(rank)) > 0 ||
+          std::count(result.vacant.begin(), result.vacant.end(), static_cast<Rank>(rank)) > 0;
       if (losses_ > 0 && !lost && steps_since_loss_[rank] < 2) return false;
     }
     return true;
@@ -98,7 +100,7 @@ class MassCheck final : public RunCheck {
   std::vector<double> weight_;
   std::vector<std::int64_t> steps_since_loss_;
   std::map<std::pair<Rank, Rank>, Edge> edges_;
-  int losses_ = 0;      // of ranks, and returns
+  int losses_ = 0;      // of ranks, returns, and ranks that come
   bool loses_ = false;  // a message was lost
 };
 

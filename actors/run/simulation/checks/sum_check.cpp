@@ -39,6 +39,7 @@ class SumCheck final : public RunCheck {
   }
 
   void on_detached(Timestamp, Rank) override { all_stay_ = false; }
+  void on_joined(Timestamp, Rank) override { all_stay_ = false; }
 
   void on_record(const TraceRecord& record) override {
     if (!is_known()) return;
@@ -53,7 +54,8 @@ class SumCheck final : public RunCheck {
     if (result.error || !is_known() || !result.z.defined()) return;
     const bool means = run().arithmetic == CheckedRun::Arithmetic::means;
     // Of other weights the mean model is not that of the numerators; lost ranks take theirs away.
-    if (!means && (!all_stay_ || !weighs_one())) return;
+    const bool all_stay = all_stay_ && result.vacant.empty();
+    if (!means && (!all_stay || !weighs_one())) return;
     const Moved moved = means ? by_operations() : by_gradients();
     const double found = along(result.z) - start_;
     const double rounding = kRounding * (std::abs(start_) + moved.length) + kSmallest;
