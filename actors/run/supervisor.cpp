@@ -75,7 +75,7 @@ void SupervisorState::leave_places_vacant() {
   if (config_.vacant.empty()) return;
   for (const Rank rank : config_.vacant) {
     members_.leave_vacant(rank);
-    progress_.leave_vacant(rank);
+    progress_.lose(rank);
     waits_.remove(rank);
   }
   crew_.report_members({members_.remaining_ranks_that_train(), {}, 0});

@@ -201,7 +201,7 @@ class SupervisorState {
   void expect_process(std::int32_t process, Place& place);
   void drop_return(std::int32_t process);
   void dismiss_late(const ProcessReturned& late);
-  void greet(std::int32_t process, bool came);
+  void greet(std::int32_t process, bool joins);
   void continue_view_change(ViewChange::Next next);
   void install_view();
   void report_change(const LiveSettings& changed);

@@ -158,17 +158,18 @@ void SupervisorState::on_process_returned(ProcessReturned& returned) {
   returning_.reset();
   if (returned.peers.empty()) return drop_return(returned.process);
   if (stage_ != Stage::running || stopping_) return dismiss_late(returned);
-  const bool came = returned.process > 0 && members_.has_vacant(returned.process);
+  const bool joins = returned.rank >= 0 ? members_.is_vacant(returned.rank)
+                                        : members_.has_vacant(returned.process);
   const std::vector<Rank> ranks = returned.rank >= 0 ? members_.bring_back_rank(returned.rank)
                                                      : members_.bring_back(returned.process);
   crew_.replace(returned.process, std::move(returned.agent), ranks, std::move(returned.peers));
   for (const Rank rank : ranks) {
-    const bool joined = progress_.bring_back(rank);
+    progress_.bring_back(rank, joins);
     drained_.erase(rank);
     waits_.bring_back(rank, members_.process_of(rank), now());
-    joined ? config_.observer->on_rank_joined(rank) : config_.observer->on_rank_returned(rank);
+    joins ? config_.observer->on_rank_joined(rank) : config_.observer->on_rank_returned(rank);
   }
-  if (returned.process > 0) greet(returned.process, came);
+  if (returned.process > 0) greet(returned.process, joins);
   begin_view_change();
 }
 
@@ -182,10 +183,10 @@ void SupervisorState::dismiss_late(const ProcessReturned& late) {
   if (late.agent) self_->send(late.agent, RunEnded{true, error, false, result_.checkpoint});
 }
 
-// What the other processes know already. `came`: into a vacant place.
-void SupervisorState::greet(std::int32_t process, bool came) {
+// What the other processes know already. `joins`: in a vacant place.
+void SupervisorState::greet(std::int32_t process, bool joins) {
   config_.observer->on_warning(
-      fmt::format("process {} has joined{}", process, came ? "" : " again"));
+      fmt::format("process {} has joined{}", process, joins ? "" : " again"));
   if (!result_.checkpoint.empty())
     self_->send(crew_.agent_of(process), ResumeFrom{run_folder_of(result_.checkpoint)});
   if (crew_.traces()) compare_clock_of(process);

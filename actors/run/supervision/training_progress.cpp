@@ -17,27 +17,19 @@ void TrainingProgress::lose(Rank rank) {
   epochs_.erase(rank);
 }
 
-// A checkpoint may have had a rank there.
-void TrainingProgress::leave_vacant(Rank rank) {
-  lose(rank);
-  if (ledgers_.count(rank) == 0) vacant_.insert(rank);
-}
-
-bool TrainingProgress::bring_back(Rank rank) {
-  const bool joins = vacant_.erase(rank) > 0;
-  if (!joins) former_lives_.push_back({rank, ledger_of(rank), samples_of(rank)});
+void TrainingProgress::bring_back(Rank rank, bool joins) {
+  if (has_lived(rank)) former_lives_.push_back({rank, ledger_of(rank), samples_of(rank)});
   ++(joins ? joined_ : returned_);
   ledgers_.erase(rank);
   samples_.erase(rank);
   finished_.erase(rank);
   lost_.erase(rank);
-  return joins;
 }
 
 std::vector<FormerLife> TrainingProgress::former_lives(const RunMembers& members) const {
   std::vector<FormerLife> lives = former_lives_;
   for (const Rank rank : members.lost())
-    if (vacant_.count(rank) == 0) lives.push_back({rank, ledger_of(rank), samples_of(rank)});
+    if (has_lived(rank)) lives.push_back({rank, ledger_of(rank), samples_of(rank)});
   for (auto at = ledgers_.lower_bound(members.ranks()); at != ledgers_.end(); ++at)
     lives.push_back({at->first, at->second, 0});
   return lives;

@@ -23,11 +23,9 @@ class TrainingProgress {
   void continue_all() { finished_ = lost_; }
   // The rank takes no further step; its steps so far remain.
   void lose(Rank rank);
-  // No rank has had the place: nothing is known of it.
-  void leave_vacant(Rank rank);
-  // A lost rank trains again: what it reports from now on is of its new life. Or one takes a vacant
-  // place: then true.
-  bool bring_back(Rank rank);
+  // A lost rank trains again: what it reports from now on is of its new life. `joins`: it takes a
+  // place that was vacant from the start of this run.
+  void bring_back(Rank rank, bool joins);
   // Those of the checkpoint that this run continues.
   void add_former(const std::vector<FormerLife>& earlier) { former_lives_ = earlier; }
 
@@ -58,12 +56,15 @@ class TrainingProgress {
   std::string last_steps(std::int32_t workers) const;
 
  private:
+  // Whether anything is known of the rank's life, or lives of it before this run.
+  bool has_lived(Rank rank) const { return ledgers_.count(rank) + samples_.count(rank) > 0; }
+
   std::map<Rank, Step> steps_;
   std::map<Rank, double> epochs_;  // done after that step
   std::map<Rank, std::int64_t> samples_;
   std::map<Rank, Ledger> ledgers_;
   std::set<Rank> finished_;  // or lost
-  std::set<Rank> lost_, vacant_;
+  std::set<Rank> lost_;
   std::vector<FormerLife> former_lives_;  // without those that are lost at present
   std::int64_t returned_ = 0, joined_ = 0;
 };

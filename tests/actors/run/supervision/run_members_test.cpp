@@ -89,5 +89,23 @@ TEST(RunMembers, AProcessReturnsWithItsRanks) {
   EXPECT_TRUE(members.lose_process(1)) << "it may be lost again";
 }
 
+// A place that nobody has had counts as lost until a process takes it.
+TEST(RunMembers, VacantPlacesAreTaken) {
+  RunMembers members(5, 1);
+  members.set_processes(2);
+  for (const Rank rank : {2, 3}) members.leave_vacant(rank);
+  EXPECT_EQ(members.remaining_ranks_that_train(), (std::vector<Rank>{0, 1}));
+  EXPECT_EQ(members.server_ranks(), std::vector<Rank>{4});
+  EXPECT_TRUE(members.is_process_lost(1));
+  EXPECT_TRUE(members.has_vacant(1));
+  EXPECT_FALSE(members.is_vacant(1));
+  EXPECT_EQ(members.bring_back(1), (std::vector<Rank>{2, 3}));
+  EXPECT_FALSE(members.has_vacant(1));
+  EXPECT_TRUE(members.vacant().empty());
+  EXPECT_TRUE(members.lost().empty());
+  EXPECT_TRUE(members.lose(2)) << "from now on it may be lost";
+  EXPECT_FALSE(members.is_vacant(2));
+}
+
 }  // namespace run_members_test
 }  // namespace grapevine
