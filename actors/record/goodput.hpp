@@ -23,7 +23,7 @@ class Goodput {
   // that are not finite or negative are left out, with their samples.
   void add(Rank rank, std::int64_t samples, double seconds);
   // 0 to 1; NaN where nothing is known yet. `ledger`: of all ranks; `workers`: ranks that train,
-  // lost ones included.
+  // lost ones included, vacant places not.
   double ratio(const Ledger& ledger, std::int64_t workers) const;
 
  private:

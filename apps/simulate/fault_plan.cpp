@@ -256,12 +256,11 @@ Expected<void> check_lives(const std::vector<Fault>& faults) {
     const auto joins = [](const Fault& fault) { return fault.kind == Fault::Kind::join; };
     const std::string name = "--fail: rank " + std::to_string(rank);
     const auto join = std::find_if(of_rank.begin(), of_rank.end(), joins);
+    if (std::count_if(of_rank.begin(), of_rank.end(), joins) > 1)
+      return bad_input(name + " joins twice: give one join=" + std::to_string(rank) + "@T");
     if (join != of_rank.end() && join != of_rank.begin())
-      return bad_input(name +
-                       (std::count_if(of_rank.begin(), of_rank.end(), joins) > 1
-                            ? " joins twice: give one join="
-                            : " is there before it joins: give an earlier join=") +
-                       std::to_string(rank) + "@T");
+      return bad_input(
+          name + " is there before it joins: give an earlier join=" + std::to_string(rank) + "@T");
     bool lives = join == of_rank.end();
     for (const Fault& fault : of_rank) {
       const bool crash = fault.kind == Fault::Kind::crash;

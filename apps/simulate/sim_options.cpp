@@ -89,6 +89,7 @@ void leave_out_variables(const CLI::App& app, SimOptions& options) {
   TrainOptions& train = options.train;
   if (is_variable("--jobs") && options.seeds.empty()) options.jobs = 0;
   if (is_variable("--tensorboard")) train.tensorboard = false;
+  if (is_variable("--max-ranks")) train.max_ranks = 0;
   for (const auto& [name, value] : kNotSimulated)
     if (is_variable(name)) (train.*value).clear();
 }
@@ -117,6 +118,9 @@ Expected<void> check_sim_options(const SimOptions& o) {
         "--resume does not go with simulate: a simulated run begins at its first step");
   for (const auto& [name, value] : kNotSimulated)
     if (!(t.*value).empty()) return not_simulated(name);
+  if (t.max_ranks != 0)
+    return bad_input(
+        "--max-ranks does not go with simulate: --fail join=R@T says which ranks come");
   if (t.tensorboard) return not_simulated("--tensorboard");
   if (!t.init.empty() && o.maths != "full")
     return bad_input("--init does not go with --maths " + o.maths +

@@ -626,8 +626,9 @@ class TrainCommand : public Command {
       else
         evaluation_error = tested.error();
     }
-    auto summary = make_summary(job, result, losses.mean(),
-                                tally.goodput().ratio(result.ledger, job.options.workers), test);
+    const auto vacant = static_cast<std::int64_t>(result.vacant.size());
+    const double goodput = tally.goodput().ratio(result.ledger, job.options.workers - vacant);
+    auto summary = make_summary(job, result, losses.mean(), goodput, test);
     add_origin(*app_, job, date_, summary);
     if (ending.early) summary["early_stopped"] = true;
     if (!saved && !result.error) summary["error"] = saved.error().message;

@@ -176,7 +176,8 @@ RunStatus RunBoard::status(const RunState& state, Timestamp now) const {
   status.checkpoint = state.checkpoint;
   status.writes_checkpoint = state.writes_checkpoint;
   status.settings = state.settings;
-  const double goodput = goodput_.ratio(total_, workers_);
+  const auto vacant = static_cast<std::int64_t>(state.vacant.size());
+  const double goodput = goodput_.ratio(total_, workers_ - vacant);
   if (std::isfinite(goodput)) status.goodput = goodput;
   for (Rank rank = 0; rank < static_cast<Rank>(state.process_of.size()); ++rank) {
     status.ranks.push_back(status_of(rank, state, now));

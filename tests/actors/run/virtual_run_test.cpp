@@ -15,6 +15,13 @@
 namespace grapevine {
 namespace virtual_run_test {
 
+TEST(VirtualScenario, HasEveryPreset) {
+  std::set<std::string> all, listed(kPresets.begin(), kPresets.end());
+  for (const Preset& preset : presets())
+    if (preset.name != "custom") all.insert(preset.name);
+  EXPECT_EQ(listed, all);
+}
+
 TEST(VirtualRun, SameSeedSameTrace) {
   for (const std::string preset :
        {"sgp", "eager-solo", "eager-majority", "eager-quorum", "wagma"}) {

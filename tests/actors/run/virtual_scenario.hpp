@@ -150,14 +150,16 @@ inline const std::vector<std::string> kPresets = {"ar",
                                                   "local-sgd",
                                                   "diloco",
                                                   "slowmo",
+                                                  "sparseloco",
                                                   "noloco",
                                                   "qg-dsgdm",
                                                   "gradient-tracking",
                                                   "decoupled-diloco"};
 // Those whose ranks wait for each other: their result does not depend on time.
 inline const std::vector<std::string> kSynchronous = {
-    "ar",    "sgp",   "osgp",      "d-psgd", "local-sgd", "diloco",   "topk",
-    "topk2", "gtopk", "choco-sgd", "slowmo", "noloco",    "qg-dsgdm", "gradient-tracking"};
+    "ar",     "sgp",        "osgp",   "d-psgd",   "local-sgd",
+    "diloco", "topk",       "topk2",  "gtopk",    "choco-sgd",
+    "slowmo", "sparseloco", "noloco", "qg-dsgdm", "gradient-tracking"};
 inline const std::vector<std::string> kServers = {"gem", "downpour", "adaptive", "easgd"};
 
 inline std::string fresh_folder(const std::string& name) {

@@ -34,6 +34,8 @@ double distance(const at::Tensor& a, double b) {
 
 struct Outer {
   double lr = 1, momentum = 0;
+  Step decays_at =
+      1000;  // from the exchange of that step on, counted from 0, the rate is half of it
 };
 
 // The algorithms in double precision: what every rank has after `steps` steps, H to an exchange.
@@ -46,7 +48,8 @@ double oracle(Step steps, Step local, const Outer& outer) {
     double difference = 0;
     for (const double value : x) difference += (anchor - value) / kRanks;
     velocity = outer.momentum * velocity + difference;
-    anchor -= outer.lr * (outer.momentum > 0 ? difference + outer.momentum * velocity : difference);
+    const double rate = outer.lr * (k - 1 >= outer.decays_at ? 0.5 : 1);
+    anchor -= rate * (outer.momentum > 0 ? difference + outer.momentum * velocity : difference);
     x.fill(anchor);
   }
   return anchor;
@@ -64,7 +67,10 @@ std::vector<Case> all_cases() {
             {"outer", "nesterov"},
             {"outer_lr", "0.5"},
             {"outer_momentum", "0"}},
-           {0.5, 0}}};
+           {0.5, 0}},
+          // An epoch has five steps.
+          {{{"pack", "difference"}, {"outer", "nesterov"}, {"outer_schedule", "step:0.5@2"}},
+           {0.7, 0.9, 10}}};
 }
 
 TEST(LocalSteps, FollowTheirEquations) {

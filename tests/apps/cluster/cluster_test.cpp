@@ -66,10 +66,31 @@ const std::set<std::string> kDependOnTime = {"ad-psgd",      "eager-solo", "eage
 
 // Every preset; where ranks wait for each other, the models are those of one process, bit for bit.
 TEST_P(Cluster, TrainsEveryPresetAsOneProcessDoes) {
-  for (const std::string algorithm :
-       {"ar", "sgp", "osgp", "d-psgd", "ad-psgd", "eager-solo", "eager-majority", "eager-quorum",
-        "wagma", "topk", "topk2", "gtopk", "choco-sgd", "gem", "downpour", "adaptive", "easgd",
-        "local-sgd", "diloco"}) {
+  for (const std::string algorithm : {"ar",
+                                      "sgp",
+                                      "osgp",
+                                      "d-psgd",
+                                      "ad-psgd",
+                                      "eager-solo",
+                                      "eager-majority",
+                                      "eager-quorum",
+                                      "wagma",
+                                      "topk",
+                                      "topk2",
+                                      "gtopk",
+                                      "choco-sgd",
+                                      "gem",
+                                      "downpour",
+                                      "adaptive",
+                                      "easgd",
+                                      "local-sgd",
+                                      "diloco",
+                                      "slowmo",
+                                      "sparseloco",
+                                      "noloco",
+                                      "qg-dsgdm",
+                                      "gradient-tracking",
+                                      "decoupled-diloco"}) {
     SCOPED_TRACE(algorithm);
     const fs::path one = alone(algorithm);
     const fs::path many = folder_.path() / algorithm;

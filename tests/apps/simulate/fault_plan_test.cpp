@@ -109,6 +109,47 @@ TEST(FaultPlan, AKnownPlanIsReadWithoutItsRun) {
   EXPECT_EQ(faults_text(*faults), text);
 }
 
+TEST(FaultPlan, TheLastRanksMayJoin) {
+  const FaultBounds bounds = bounds_of();
+  const std::string last = std::to_string(bounds.workers - 1),
+                    before = std::to_string(bounds.workers - 2);
+  const std::string spec = "join=" + last + "@1s,crash=" + last + "@2s,join=" + before + "@500ms";
+  const auto faults = parse_faults(spec, bounds);
+  ASSERT_TRUE(faults.ok()) << faults.error().message;
+  EXPECT_EQ(faults_text(*faults), spec);
+  EXPECT_EQ(returns_of(*faults).size(), 2u);
+  EXPECT_EQ(count_joins(spec), 2);
+  EXPECT_EQ(*initial_workers_of(*faults, bounds.workers), bounds.workers - 2);
+  for (const auto& [wrong, why] : std::vector<std::pair<std::string, std::string>>{
+           {"join=" + last + "@1s,join=" + last + "@2s", "joins twice"},
+           {"crash=" + last + "@1s,join=" + last + "@2s", "is there before it joins"},
+           {"join=" + last + "@1s,restart=" + last + "@2s", "restarts and has not crashed"}}) {
+    const auto read = parse_faults(wrong, bounds);
+    ASSERT_FALSE(read.ok()) << wrong;
+    EXPECT_NE(read.error().message.find(why), std::string::npos) << read.error().message;
+  }
+  const auto gap = parse_faults("join=" + before + "@1s", bounds);
+  ASSERT_TRUE(gap.ok()) << gap.error().message;
+  const auto initial = initial_workers_of(*gap, bounds.workers);
+  ASSERT_FALSE(initial.ok());
+  EXPECT_NE(initial.error().message.find("give join=" + last + "@T, too"), std::string::npos)
+      << initial.error().message;
+  FaultBounds alone = bounds;
+  alone.restarts = false;
+  EXPECT_FALSE(parse_faults(spec, alone).ok());
+  // Drawn faults spare those that come later.
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    FaultBounds drawn = bounds;
+    drawn.seed = seed;
+    const auto all = parse_faults(spec + ",random=20", drawn);
+    ASSERT_TRUE(all.ok()) << all.error().message;
+    for (const Death& death : deaths_of(*all))
+      if (death.at != std::chrono::seconds(2)) {
+        EXPECT_LT(death.rank, bounds.workers - 2) << "seed=" << seed;
+      }
+  }
+}
+
 TEST(FaultPlan, ACrashedRankMayRestartAndCrashAgain) {
   const std::string spec = "crash=1@1s,restart=1@2s,crash=1@3s,crash=2@1500ms";
   const auto faults = parse_faults(spec, bounds_of());

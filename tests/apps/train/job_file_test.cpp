@@ -178,6 +178,7 @@ const std::map<std::string, std::string> kSamples = {
     {"log-every", "7"},
     {"timeout", "12.5"},
     {"min-ranks", "2"},
+    {"max-ranks", "8"},
     {"stall-abort", "90"},
 };
 

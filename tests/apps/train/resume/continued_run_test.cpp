@@ -227,6 +227,44 @@ TEST(SharedEpochs, NoSampleOfAnEpochIsTakenTwiceHoweverManyRanksContinue) {
   }
 }
 
+// Ranks that take vacant places share what nobody has taken: an epoch is that of all places.
+TEST(SharedEpochs, RanksThatJoinTakeWhatIsLeft) {
+  std::int64_t joined = 0;
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    std::mt19937_64 rng(seed);
+    const auto upto = [&rng](std::uint64_t most) {
+      return 1 + static_cast<std::int64_t>(rng() % most);
+    };
+    Shape shape;
+    shape.by_length = rng() % 2 == 0;
+    shape.batch = upto(4);
+    const std::int64_t places = 1 + upto(5), initial = upto(static_cast<std::uint64_t>(places - 1));
+    shape.samples = places * shape.batch * 4 + upto(40);
+    shape.parts = {{places, 0, 1.5 + static_cast<double>(rng() % 3) / 2}};
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + text_of(shape) + ", of which " +
+                 std::to_string(initial) + " begin");
+    const TemporaryDirectory folder;
+    const auto seen = std::make_shared<Seen>();
+    TrainOptions options = usual_options((folder.path() / "run").string());
+    options.workers = places;
+    options.batch_size = shape.batch;
+    options.epochs = shape.parts.front().epochs;
+    options.delay = "lognormal=0:0";  // a step takes a second
+    auto job = make_job(options, shape.samples, shape.by_length, seen);
+    ASSERT_TRUE(job.ok()) << job.error().message;
+    job->run.initial_workers = static_cast<std::int32_t>(initial);
+    job->run.min_workers = 1;
+    for (std::int64_t rank = initial; rank < places; ++rank)
+      job->run.returns.push_back(
+          {static_cast<Rank>(rank), std::chrono::milliseconds(rng() % 12'000)});
+    const RunResult result = run_virtual(std::move(job->run), std::make_shared<Watcher>(seen));
+    ASSERT_FALSE(result.error) << result.error->message;
+    joined += result.joined;
+    expect_shared(shape, *seen);
+  }
+  EXPECT_GT(joined, 30);
+}
+
 // A process that joins learns it from the job.
 TEST(SharedEpochs, AProcessThatJoinsCountsThemAlike) {
   for (const HorizonStart& start :
