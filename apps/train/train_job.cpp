@@ -223,9 +223,10 @@ Expected<void> find_model(TrainJob& job) {
   return add_layout(job);
 }
 
-// Where other ranks continue a run, its steps are rounded up: what is planned is not.
+// Where other ranks continue a run, or begin it, its steps are rounded up: what is planned is not.
 void keep_planned_end(TrainJob& job) {
-  if (job.start.ranks == 0 || !job.run.parts->horizon.by_samples) return;
+  const bool others = job.start.ranks > 0 || !job.run.vacant().empty();
+  if (!others || !job.run.parts->horizon.by_samples) return;
   auto parts = std::make_shared<SharedParts>(*job.run.parts);
   parts->horizon.planned_epochs = job.options.epochs;
   job.run.parts = std::move(parts);
