@@ -173,9 +173,9 @@ void train(const Shape& shape, const Part& part, const std::string& out,
 }
 
 // An epoch has as many whole batches as the ranks share with which the run began: what is left over
-// is the rest of that division, whoever continues. `dropped`: gradients that changes of members
-// have cost, whose samples are in no model.
-void expect_shared(const Shape& shape, const Seen& seen, std::int64_t dropped = 0) {
+// is the rest of that division, whoever continues. `spent`: batches that changes of members have
+// cost: of gradients that they dropped, or left out where a rank had not reached them.
+void expect_shared(const Shape& shape, const Seen& seen, std::int64_t spent = 0) {
   const std::int64_t first = shape.parts.front().workers;
   const std::int64_t batches = shape.samples / (first * shape.batch) * first;
   const double planned = shape.parts.back().epochs;
