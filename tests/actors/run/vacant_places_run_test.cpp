@@ -199,16 +199,17 @@ TEST(VacantPlacesRun, NodesAndLevelsGrow) {
 
 // The evaluator has the models of those that are there.
 TEST(VacantPlacesRun, EachEpochIsValidated) {
-  for (const std::string preset : {"sgp", "ar", "gem", "ad-psgd"}) {
-    SCOPED_TRACE(preset);
-    RunConfig config = make_config(make_scenario(preset, 1), 4);
-    end_by_samples(config);
-    config.returns = {{4, milliseconds(150)}};
-    const auto observer = std::make_shared<Quiet>();
-    const RunResult result = run_virtual(config, observer);
-    expect_grown(result, 1);
-    EXPECT_EQ(observer->validations.size(), 4U);
-  }
+  for (const std::string preset : {"sgp", "ar", "gem", "ad-psgd"})
+    for (const bool grows : {false, true}) {
+      SCOPED_TRACE(preset + (grows ? ", grows" : ""));
+      RunConfig config = make_config(make_scenario(preset, 1), 4);
+      end_by_samples(config);
+      if (grows) config.returns = {{4, milliseconds(150)}};
+      const auto observer = std::make_shared<Quiet>();
+      const RunResult result = run_virtual(config, observer);
+      expect_grown(result, grows ? 1 : 2);
+      EXPECT_EQ(observer->validations.size(), 4U);
+    }
 }
 
 // Stopped before or after others have joined, and continued by as many, by more or by fewer ranks.
