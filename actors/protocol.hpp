@@ -49,6 +49,7 @@ struct PeerLost {
 struct TakeSnapshot {
   std::int64_t id = 0;
   std::string shards = {};  // the folder for the states of other processes; see ShardWriter
+  Rank receiver = 0;        // of those that do not share it: a rank of process 0 that lives
 };
 // Answer with a RankReport; without the model only to check whether messages are still in flight.
 struct Collect {
@@ -362,6 +363,7 @@ struct WriteCheckpoint {
 struct StoreState {
   RankSnapshot snapshot;
   std::string folder;
+  Rank receiver = 0;  // where the folder is not shared
 };
 // The time to look for that folder again.
 struct LookAgain {
@@ -643,7 +645,7 @@ typename Inspector::result_type inspect(Inspector& f, ClockReading& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, TakeSnapshot& m) {
-  return f(caf::meta::type_name("grapevine::TakeSnapshot"), m.id, m.shards);
+  return f(caf::meta::type_name("grapevine::TakeSnapshot"), m.id, m.shards, m.receiver);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Collect& m) {

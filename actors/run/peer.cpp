@@ -446,13 +446,14 @@ void PeerState::fail(Error error) { self_->send(config_.supervisor, RankFailed{s
 
 // A rank of a view to come has no state of it yet.
 void PeerState::on_snapshot(const TakeSnapshot& take) {
+  if (!fits(take)) return;
   if (member_.is_closed()) {
     view_.take = take;
     return;
   }
   if (take.id > last_cut_) cut(take.id);
   if (!cut_ || cut_->id != take.id) return;
-  cut_->shards = take.shards;
+  cut_->take = take;
   finish_cut_if_complete();
 }
 
@@ -495,14 +496,15 @@ void PeerState::close_channel(Rank from, std::int64_t id) {
 
 void PeerState::finish_cut_if_complete() {
   // A marker may come before the folder is known.
-  if (!cut_->open.empty() || (config_.shards && !cut_->shards)) return;
+  if (!cut_->open.empty() || (config_.shards && !cut_->take)) return;
   std::int64_t count = 0;
   for (const Envelope& envelope : cut_->in_flight)
     cut_->state.put("in_flight." + std::to_string(count++), stored_text(envelope));
   const auto step = cut_->state.integer("model.step");
   RankSnapshot snapshot{cut_->id, config_.rank, *step, std::move(cut_->state), std::nullopt};
   if (config_.shards)
-    self_->send(config_.shards, StoreState{std::move(snapshot), *std::move(cut_->shards)});
+    self_->send(config_.shards, StoreState{std::move(snapshot), std::move(cut_->take->shards),
+                                           cut_->take->receiver});
   else
     self_->send(config_.supervisor, std::move(snapshot));
   cut_.reset();

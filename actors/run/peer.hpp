@@ -65,9 +65,9 @@ struct PeerConfig {
 struct Cut {
   std::int64_t id = 0;
   StateDict state;
-  std::set<Rank> open;                // channels whose marker has not arrived
-  std::vector<Envelope> in_flight;    // received on open channels since the cut
-  std::optional<std::string> shards;  // of TakeSnapshot, once it has come
+  std::set<Rank> open;               // channels whose marker has not arrived
+  std::vector<Envelope> in_flight;   // received on open channels since the cut
+  std::optional<TakeSnapshot> take;  // once it has come
 };
 
 // Of the views, what ViewMember does not decide: the roles and their states.

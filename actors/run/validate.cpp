@@ -209,6 +209,10 @@ Expected<void> check(const PeerLost& lost, const World& world) {
   return check_rank("the loss", lost.peer, world.ranks);
 }
 
+Expected<void> check(const TakeSnapshot& take, const World& world) {
+  return check_rank("a cut whose states go", take.receiver, world.ranks);
+}
+
 Expected<void> check(const LinkLost& lost, const World& world) {
   for (const Rank rank : {lost.reporter, lost.peer})
     if (auto checked = check_rank("the loss of a link", rank, world.ranks); !checked)

@@ -40,6 +40,7 @@ Expected<void> check(const EpochModel& model, const World& world);
 Expected<void> check(const ModelOffer& offer, const World& world);
 Expected<void> check(const ProcessClosed& closed, const World& world);
 Expected<void> check(const PeerLost& lost, const World& world);
+Expected<void> check(const TakeSnapshot& take, const World& world);
 Expected<void> check(const LinkLost& lost, const World& world);
 Expected<void> check(const HoldForView& hold, const World& world);
 Expected<void> check(const Traffic& traffic, const World& world);

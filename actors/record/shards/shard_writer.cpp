@@ -71,12 +71,12 @@ void ShardWriterState::begin_stream(Rank rank, Order& order) {
   send_parts(rank, order);
 }
 
-// Rank 0 is in process 0, whose CheckpointWriter stores them.
+// The receiver is in process 0, whose CheckpointWriter stores them.
 void ShardWriterState::send_parts(Rank rank, Order& order) {
   while (auto part = order.stream->next()) {
     Envelope envelope;
     envelope.from = rank;
-    envelope.to = 0;
+    envelope.to = order.store.receiver;
     envelope.stamp.origin = rank;
     envelope.payload = *std::move(part);
     config_.transport->send(std::move(envelope));

@@ -155,8 +155,9 @@ class Player {
 // A run of three processes: the supervisor's own and two others, with a rank each.
 class LossTest : public testing::Test {
  protected:
-  // `rank1`: plays rank 1; null: as the others.
-  void begin(const std::function<void(SupervisorConfig&)>& change = {}, Player* rank1 = nullptr) {
+  // `own`: plays rank `its`; null: as the others.
+  void begin(const std::function<void(SupervisorConfig&)>& change = {}, Player* own = nullptr,
+             Rank its = 1) {
     SupervisorConfig config;
     config.ranks = 3;
     config.observer = observer_;
@@ -167,14 +168,14 @@ class LossTest : public testing::Test {
     for (int i = 0; i < 2; ++i) agents_.push_back(std::make_unique<Player>(system_));
     BeginRun crew;
     for (std::int32_t rank = 0; rank < config.ranks; ++rank)
-      crew.peers.push_back((rank == 1 && rank1 != nullptr ? *rank1 : peers_).as<PeerActor>());
+      crew.peers.push_back((rank == its && own != nullptr ? *own : peers_).as<PeerActor>());
     for (const auto& agent : agents_) crew.agents.push_back(agent->as<ProcessAgentActor>());
     crew.writer = peers_.as<CheckpointWriterActor>();
     if (tracer_) crew.tracer = tracer_->as<TracerActor>();
     if (evaluator_) crew.evaluator = evaluator_->as<EvaluatorActor>();
     if (averager_) crew.averager = averager_->as<ModelAveragerActor>();
     peers_.send(supervisor_, crew);
-    for (std::int32_t rank = rank1 == nullptr ? 0 : 1; rank < config.ranks; ++rank)
+    for (std::int32_t rank = own == nullptr ? 0 : 1; rank < config.ranks; ++rank)
       peers_.expect<StartTraining>();
   }
 
@@ -213,6 +214,29 @@ class LossTest : public testing::Test {
       for (int peer = 0; peer < 4; ++peer) peers_.await<Collect>();
       report(ranks, fill);
     }
+  }
+
+  // The ranks, all of which the test plays, agree on the view that has them as its members.
+  void agree_on(const std::vector<Rank>& ranks) {
+    HoldForView hold;
+    while (hold.members != ranks) hold = peers_.await<HoldForView>();
+    const auto answer = [&](const AskTraffic& ask) {
+      for (const Rank rank : ranks)
+        peers_.send(supervisor_, Traffic{ask.view, ask.round, rank, 0, 0});
+    };
+    // Those of the view before have come to all ranks.
+    while (peers_.take_until<AskTraffic, CloseView>(answer).view != hold.view) {
+    }
+    for (const Rank rank : ranks) {
+      ViewClosed closed;
+      closed.view = hold.view;
+      closed.rank = rank;
+      closed.w = 1;
+      peers_.send(supervisor_, closed);
+    }
+    InstallView installed;
+    while (installed.view != hold.view) installed = peers_.await<InstallView>();
+    EXPECT_EQ(installed.members, ranks);
   }
 
   // Whatever the reason looks like: it becomes one line.
@@ -301,6 +325,28 @@ TEST_F(LossTest, AProcessThatIsLostDuringACutCancelsIt) {
   peers_.await<DropShards>();
   EXPECT_TRUE(observer_->result().error);
   EXPECT_FALSE(peers_.has<WriteCheckpoint>());
+}
+
+// States come through a Peer of process 0: another one where rank 0 has left.
+TEST_F(LossTest, StatesOfOtherProcessesGoToARankOfProcess0ThatLives) {
+  auto rank0 = std::make_unique<Player>(system_);
+  begin(
+      [](SupervisorConfig& config) {
+        config.ranks = 6;
+        config.changes_members = config.tolerates_worker_loss = true;
+        config.checkpoint_folder = "runs/new/checkpoint";
+      },
+      rank0.get(), 0);
+  peers_.send(supervisor_, StepReport{});
+  peers_.send(supervisor_, CheckpointRequested{});
+  EXPECT_EQ(peers_.await<TakeSnapshot>().receiver, 0);
+  rank0.reset();
+  agree_on({1, 2, 3, 4, 5});
+  EXPECT_EQ(peers_.await<TakeSnapshot>().receiver, 1) << "the cut that was given up, again";
+  peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+  end_of(1);
+  end_of(2);
+  observer_->result();
 }
 
 // A state that is stored counts as one that came.
@@ -574,27 +620,6 @@ class ChangedViewTest : public LossTest {
     peers_.send(supervisor_, StepReport{});
     kill(1);
     agree_on({0, 2});
-  }
-  void agree_on(const std::vector<Rank>& ranks) {
-    HoldForView hold;
-    while (hold.members != ranks) hold = peers_.await<HoldForView>();
-    const auto answer = [&](const AskTraffic& ask) {
-      for (const Rank rank : ranks)
-        peers_.send(supervisor_, Traffic{ask.view, ask.round, rank, 0, 0});
-    };
-    // Those of the view before have come to all ranks.
-    while (peers_.take_until<AskTraffic, CloseView>(answer).view != hold.view) {
-    }
-    for (const Rank rank : ranks) {
-      ViewClosed closed;
-      closed.view = hold.view;
-      closed.rank = rank;
-      closed.w = 1;
-      peers_.send(supervisor_, closed);
-    }
-    InstallView installed;
-    while (installed.view != hold.view) installed = peers_.await<InstallView>();
-    EXPECT_EQ(installed.members, ranks);
   }
   Place ask_place() {
     Place place;

@@ -32,9 +32,10 @@ struct Received : Inbox {
 // Rank 0 of two that do SGP.
 class PeerCut : public VirtualActors {
  protected:
-  // `room`: records of its trace that may wait for the disk; none: it does not trace.
+  // `room`: records of its trace that may wait for the disk; none: it does not trace. `elsewhere`:
+  // in another process than process 0.
   explicit PeerCut(std::optional<std::size_t> room = {}, const std::string& preset = "sgp",
-                   const std::string& delay = "") {
+                   const std::string& delay = "", bool elsewhere = false) {
     QuadraticConfig quadratic;
     quadratic.dimension = 4;
     quadratic.ranks = 2;
@@ -50,6 +51,7 @@ class PeerCut : public VirtualActors {
     config.worker.compute = std::move(compute);
     config.worker.delay = *parse_delay(delay, 2, 1);
     config.supervisor = played<SupervisorActor>();
+    if (elsewhere) config.shards = played<ShardWriterActor>();
     config.detach_worker = false;
     if (room) {
       config.tracer = played<TracerActor>();
@@ -154,6 +156,30 @@ TEST_F(PeerCut, EndsWithTheMarkerOfTheLastChannel) {
   EXPECT_EQ(markers(), std::vector<std::int64_t>{1});
   send(Marker{1});
   EXPECT_EQ(snapshots(), std::vector<std::int64_t>{1});
+}
+
+// A rank of another process than process 0.
+class PeerElsewhere : public PeerCut {
+ protected:
+  PeerElsewhere() : PeerCut({}, "sgp", "", true) {}
+};
+
+TEST_F(PeerElsewhere, TellsWhereItsStateGoes) {
+  self_->send(peer_, TakeSnapshot{1, "a folder", 7});
+  settle();
+  EXPECT_TRUE(markers().empty()) << "there is no rank 7";
+  self_->send(peer_, TakeSnapshot{1, "a folder", 1});
+  settle();
+  send(Marker{1});
+  std::optional<StoreState> order;
+  while (!order) {
+    bool empty = false;
+    self_->receive([&](StoreState& came) { order = std::move(came); }, [](const StepReport&) {},
+                   [](Progress) {}, caf::after(std::chrono::seconds(0)) >> [&] { empty = true; });
+    ASSERT_FALSE(empty) << "no state came";
+  }
+  EXPECT_EQ(order->folder, "a folder");
+  EXPECT_EQ(order->receiver, 1);
 }
 
 // Rank 0 of two that do all-reduce, whose first gradient is on its way.

@@ -30,13 +30,13 @@ class ShardWriterTest : public VirtualActors {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
     EXPECT_TRUE(transport_->attach(0, head_).ok());
+    EXPECT_TRUE(transport_->attach(1, next_).ok());
     EXPECT_TRUE(transport_->attach(3, std::make_shared<Parts>()).ok());
     writer_ =
         system_.spawn(shard_writer, ShardWriterConfig{transport_, played<SupervisorActor>(), "1"});
   }
   ~ShardWriterTest() override {
-    transport_->detach(0);
-    transport_->detach(3);
+    for (const Rank rank : {0, 1, 3}) transport_->detach(rank);
     kill(writer_);
   }
 
@@ -47,12 +47,15 @@ class ShardWriterTest : public VirtualActors {
                    caf::after(std::chrono::seconds(0)) >> [] {});
     return stored;
   }
-  void store(std::int64_t cut, std::int64_t elements = 3) {
+  void store(std::int64_t cut, std::int64_t elements = 3, Rank receiver = 0) {
     StateDict state;
     state.put("x", at::arange(elements, at::kFloat));
     bytes_ = to_bytes(state);
+    store_state(cut, std::move(state), receiver);
+  }
+  void store_state(std::int64_t cut, StateDict state, Rank receiver = 0) {
     self_->send(writer_, StoreState{RankSnapshot{cut, 3, 9, std::move(state), std::nullopt},
-                                    shard_folder(folder_.string(), cut).string()});
+                                    shard_folder(folder_.string(), cut).string(), receiver});
   }
   void expect_stored(std::int64_t cut) {
     const auto stored = this->stored();
@@ -66,6 +69,7 @@ class ShardWriterTest : public VirtualActors {
   const fs::path folder_ = fs::path(GRAPEVINE_BINARY_DIR) / "testdata" / "shard-writer";
   const std::shared_ptr<Transport> transport_ = make_inproc_transport(4);
   const std::shared_ptr<Parts> head_ = std::make_shared<Parts>();
+  const std::shared_ptr<Parts> next_ = std::make_shared<Parts>();  // of process 0, too
   ShardWriterActor writer_;
   std::vector<char> bytes_;
 };
@@ -137,6 +141,16 @@ TEST_F(ShardWriterTest, SendsPartsWhereASharedFolderIsNotSeen) {
   store(3);
   expect_stored(3);
   EXPECT_EQ(head_->envelopes.size(), 1U);
+}
+
+// Rank 0 may have left.
+TEST_F(ShardWriterTest, SendsPartsToTheRankThatReceivesThem) {
+  store(1, 3, 1);
+  pass(60);
+  settle();
+  EXPECT_TRUE(head_->envelopes.empty());
+  ASSERT_EQ(next_->envelopes.size(), 1U);
+  EXPECT_EQ(next_->envelopes[0].to, 1);
 }
 
 }  // namespace shard_writer_test
