@@ -7,9 +7,14 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <new>
 #include <random>
 #include <set>
 #include <sstream>
@@ -139,6 +144,47 @@ TEST(PickleDict, StatesWithTypeTagsComeBackToo) {
   const auto back = from_bytes(tagged);
   ASSERT_TRUE(back.ok()) << back.error().message;
   expect_same(state, *back);
+}
+
+rlim_t address_space_in_use() {
+  std::ifstream statm("/proc/self/statm");
+  rlim_t pages = 0;
+  statm >> pages;
+  return pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
+}
+
+constexpr std::int64_t kLargeState = 256'000'000;  // bytes
+
+// 0: it has been written; 1: memory was too short for it. `room`: bytes of memory to spare.
+[[noreturn]] void write_with(rlim_t room) {
+  StateDict state;
+  state.put("x", at::zeros({kLargeState}, at::kByte));
+  const rlim_t limit = address_space_in_use() + room;
+  const rlimit few{limit, limit};
+  if (::setrlimit(RLIMIT_AS, &few) != 0) std::_Exit(2);
+  try {
+    std::_Exit(to_bytes(state).size() > kLargeState ? 0 : 3);
+  } catch (const std::bad_alloc&) {
+    std::_Exit(1);
+  }
+}
+
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kLimitsMemory = false;  // it needs more address space than a limit leaves
+#else
+constexpr bool kLimitsMemory = true;
+#endif
+
+// An exception, which costs a checkpoint: the destructor of a writer amid a record ends the
+// process.
+TEST(PickleDict, AStateThatMemoryIsTooShortForThrows) {
+  if (!kLimitsMemory) GTEST_SKIP();
+  EXPECT_EXIT(write_with(kLargeState / 2), testing::ExitedWithCode(1), "");
+}
+
+TEST(PickleDict, OneMoreCopyOfTheStateIsEnough) {
+  if (!kLimitsMemory) GTEST_SKIP();
+  EXPECT_EXIT(write_with(kLargeState + (16 << 20)), testing::ExitedWithCode(0), "");
 }
 
 TEST(PickleDict, PythonLoadsItWithWeightsOnly) {
