@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include <toml++/toml.h>
@@ -53,13 +54,22 @@ void flatten(const toml::node& node, const std::string& name,
     flatten(entry, name + "." + std::to_string(++number), options);
 }
 
-// Whether the newest rows of `metrics` are of later steps than the summary counts.
+// At a stop ranks have reported more steps than the last checkpoint has. Summaries of earlier
+// programs do not say how many.
+std::optional<long long> steps_known_to(const nlohmann::ordered_json& summary) {
+  for (const char* key : {"reported_steps", "steps"})
+    if (const auto steps = summary.find(key); steps != summary.end() && steps->is_number_integer())
+      return steps->get<long long>();
+  return std::nullopt;
+}
+
+// Whether the newest rows of `metrics` are of later steps than the summary knows of.
 bool goes_beyond(const nlohmann::ordered_json& summary, const std::filesystem::path& metrics) {
   constexpr std::uintmax_t kNewest = std::uintmax_t{1} << 16;  // bytes
-  const auto steps = summary.find("steps");
+  const std::optional<long long> known = steps_known_to(summary);
   std::error_code none;
   const std::uintmax_t size = std::filesystem::file_size(metrics, none);
-  if (none || steps == summary.end() || !steps->is_number_integer()) return false;
+  if (none || !known) return false;
   std::ifstream file(metrics, std::ios::binary);
   std::string row;
   if (size > kNewest && file.seekg(static_cast<std::streamoff>(size - kNewest)))
@@ -67,8 +77,7 @@ bool goes_beyond(const nlohmann::ordered_json& summary, const std::filesystem::p
   // The last row of a process that was killed may be cut off.
   while (std::getline(file, row) && !file.eof()) {
     long long step = -1;
-    if (std::sscanf(row.c_str(), "%*d,%*f,%lld,", &step) == 1 && step >= steps->get<long long>())
-      return true;
+    if (std::sscanf(row.c_str(), "%*d,%*f,%lld,", &step) == 1 && step >= *known) return true;
   }
   return false;
 }

@@ -88,6 +88,7 @@ void RunOutput::keep_rows(const OutputBefore& before) {
                                : epoch >= static_cast<double>(before.epochs);
     if (again) continue;
     begin_->stream() << line << "\n";
+    if (of_step) reported_steps_ = std::max<Step>(reported_steps_, step + 1);
     double loss = 0;
     if (rank < static_cast<long>(before.first_steps.size()) &&
         std::sscanf(line.c_str(), "%*d,%*f,%*d,%*f,%*f,%*f,%*f,%lf", &loss) == 1)
@@ -128,6 +129,7 @@ void RunOutput::on_step(const StepReport& report) {
   if (report.logged) add_row(row_of(report));
   double& time = epoch_times_[static_cast<Epoch>(report.epoch)];
   time = std::max(time, report.time_s);
+  reported_steps_ = std::max(reported_steps_, report.step + 1);
   if (report.rank == 0) epoch_ends_[static_cast<Epoch>(report.epoch)] = newest_step_ = report.step;
   for (const auto& follower : followers_) follower->on_step(report);
 }

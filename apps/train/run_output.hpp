@@ -60,6 +60,9 @@ class RunOutput : public RunReport {
   // Prints the warning and reports it to the followers.
   void warn(const std::string& message);
 
+  // For the main thread, after the run: one more than the highest step that any rank has reported,
+  // in the rows that were kept, too. 0 where it is not known.
+  Step reported_steps() const { return ended_ ? reported_steps_ : 0; }
   // For the main thread, after the run. Errors (io): metrics.csv is not complete, and why.
   Expected<void> finished() const;
 
@@ -80,6 +83,7 @@ class RunOutput : public RunReport {
   std::map<Epoch, Step> epoch_ends_;     // rank 0's last step of each epoch
   std::map<Epoch, double> epoch_times_;  // when the last rank had ended it
   Step newest_step_ = 0;                 // of rank 0
+  Step reported_steps_ = 0;
   std::int64_t lost_ = 0;                // rows
   Expected<void> written_;               // how the last attempt went
   std::string failure_;                  // why no call follows; empty: nothing has failed

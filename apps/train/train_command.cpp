@@ -195,6 +195,7 @@ class TrainCommand : public Command {
     ending.stop_requested = [&] {
       return requeue || signals.stop_requested() || hub->stop_requested();
     };
+    ending.reported_steps = (*output)->reported_steps();
     ending.early = result.interrupted && tally->wants_stop() && !ending.stop_requested();
     if (ending.early) result.interrupted = false;  // as far as the user is concerned, it is done
     if (in_place && !tally->begun()) ending.before = summary_before(job, result);
@@ -576,6 +577,7 @@ class TrainCommand : public Command {
     // By a signal, or by another program. Also later.
     std::function<bool()> stop_requested;
     nlohmann::ordered_json before;  // the summary that stays, of a run that was at its end; or null
+    Step reported_steps = 0;        // at a stop, more than those of the checkpoint
   };
 
   // The figures of the last model; without any where the run is asked to stop: those who ask, wait,
@@ -631,6 +633,7 @@ class TrainCommand : public Command {
     auto summary = make_summary(job, result, losses.mean(), goodput, test);
     add_origin(*app_, job, date_, summary);
     if (ending.early) summary["early_stopped"] = true;
+    if (ending.reported_steps > 0) summary["reported_steps"] = ending.reported_steps;
     if (!saved && !result.error) summary["error"] = saved.error().message;
     if (saved && !ending.before.is_null()) summary = ending.before;
     const std::string text = json_text(summary, 2) + "\n";

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -9,6 +10,7 @@
 
 #include "actors/record/files.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/train/train_run.hpp"
 #include "tests/apps/verb_runner.hpp"
 
 namespace grapevine {
@@ -117,6 +119,29 @@ TEST_F(CompareCommand, ARunThatIsContinuedHasNoFiguresYet) {
     EXPECT_EQ(object["runs"][i]["state"], states[i]);
     EXPECT_EQ(object["runs"][i]["summary"].empty(), i > 0) << i;
   }
+}
+
+// Ranks are a few steps further than the last checkpoint.
+TEST_F(CompareCommand, AStoppedRunHasItsFigures) {
+  const fs::path out = folder_.path() / "run";
+  Process process(
+      {"train",         "--algorithm", "sgp",       "--model", "mlp",    "--data",
+       "glyphs:1200",   "--workers",   "4",         "--steps", "100000", "--delay",
+       "random=1:20ms", "--threads",   "1",         "--trace", "off",    "--checkpoint-every",
+       "0.5",           "--out",       out.string()});
+  ASSERT_TRUE(appears(out / "checkpoint" / "latest" / "job.json")) << process.so_far().describe();
+  process.signal(SIGINT);
+  EXPECT_EQ(process.wait().signal, 0);
+  const std::string run = "'" + out.string() + "'";
+  const auto object = nlohmann::json::parse(kVerb.output(run + " --json"))["runs"][0];
+  EXPECT_EQ(object["state"], "stopped") << object;
+  ASSERT_TRUE(object["summary"].contains("reported_steps")) << object;
+  const auto reported = object["summary"]["reported_steps"].get<std::int64_t>();
+  EXPECT_GE(reported, object["summary"]["steps"].get<std::int64_t>());
+  // As a run that continued it, and was killed, would leave it.
+  std::ofstream(out / "metrics.csv", std::ios::app)
+      << "0,9.5," << reported << ",1,1,1,1,1,,,0.1,,,,\n";
+  EXPECT_NE(kVerb.output(run).find("not ended"), std::string::npos);
 }
 
 TEST_F(CompareCommand, NamesWhatIsNoRun) {
