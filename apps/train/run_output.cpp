@@ -130,8 +130,16 @@ void RunOutput::on_step(const StepReport& report) {
   double& time = epoch_times_[static_cast<Epoch>(report.epoch)];
   time = std::max(time, report.time_s);
   reported_steps_ = std::max(reported_steps_, report.step + 1);
-  if (report.rank == 0) epoch_ends_[static_cast<Epoch>(report.epoch)] = newest_step_ = report.step;
+  if (leads(report.rank))
+    epoch_ends_[static_cast<Epoch>(report.epoch)] = newest_step_ = report.step;
   for (const auto& follower : followers_) follower->on_step(report);
+}
+
+// A rank that is lost may have reports on their way; one that returns leads again.
+bool RunOutput::leads(Rank rank) {
+  if (lost_ranks_.count(rank) > 0) return false;
+  lead_ = std::min(rank, lead_.value_or(rank));
+  return *lead_ == rank;
 }
 
 void RunOutput::on_figures(const RankFigures& figures) {
@@ -139,10 +147,13 @@ void RunOutput::on_figures(const RankFigures& figures) {
 }
 
 void RunOutput::on_rank_lost(Rank rank) {
+  lost_ranks_.insert(rank);
+  if (lead_ == rank) lead_.reset();
   for (const auto& follower : followers_) follower->on_rank_lost(rank);
 }
 
 void RunOutput::on_rank_returned(Rank rank) {
+  lost_ranks_.erase(rank);
   for (const auto& follower : followers_) follower->on_rank_returned(rank);
 }
 
@@ -152,7 +163,7 @@ void RunOutput::on_changed(const LiveSettings& changed) {
 }
 
 void RunOutput::on_validation(Epoch epoch, const Evaluation& evaluation) {
-  // Where ranks do not wait for each other, rank 0 may not have ended the epoch.
+  // Where ranks do not wait for each other, that rank may not have ended the epoch.
   const auto end = epoch_ends_.find(epoch);
   const Step step = end == epoch_ends_.end() ? newest_step_ : end->second;
   const auto time = epoch_times_.find(epoch);

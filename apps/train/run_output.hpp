@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,7 @@ class RunOutput : public RunReport {
   void keep_rows(const OutputBefore& before);
   Expected<void> open_rows();
   void add_row(const std::string& row);
+  bool leads(Rank rank);
   void check(const Expected<void>& written);
 
   const std::string path_;
@@ -80,14 +82,17 @@ class RunOutput : public RunReport {
   std::vector<std::unique_ptr<RunFollower>> followers_;
   std::function<void()> before_first_step_;
   std::function<void(const LiveSettings&)> changed_;
-  std::map<Epoch, Step> epoch_ends_;     // rank 0's last step of each epoch
+  // Whose steps validations have: of the ranks that report and are not lost the first one.
+  std::optional<Rank> lead_;
+  std::set<Rank> lost_ranks_;
+  std::map<Epoch, Step> epoch_ends_;     // its last step of each epoch
   std::map<Epoch, double> epoch_times_;  // when the last rank had ended it
-  Step newest_step_ = 0;                 // of rank 0
+  Step newest_step_ = 0;                 // its
   Step reported_steps_ = 0;
-  std::int64_t lost_ = 0;                // rows
-  Expected<void> written_;               // how the last attempt went
-  std::string failure_;                  // why no call follows; empty: nothing has failed
-  std::atomic<bool> ended_{false};       // the rest belongs to the main thread then
+  std::int64_t lost_ = 0;           // rows
+  Expected<void> written_;          // how the last attempt went
+  std::string failure_;             // why no call follows; empty: nothing has failed
+  std::atomic<bool> ended_{false};  // the rest belongs to the main thread then
 };
 
 }  // namespace grapevine

@@ -316,6 +316,39 @@ TEST_F(RunOutputTest, ValidationsOfEpochsThatRankZeroHasNotReached) {
   EXPECT_EQ(places, (std::vector<std::string>{"0,0,4", "0,1,4", "0,0,5", "0,2,5"}));
 }
 
+// Of the first rank that is not lost, whose reports may come late.
+TEST_F(RunOutputTest, ValidationsHaveTheStepsOfARankThatTrains) {
+  const auto output = create();
+  const auto end_epoch = [&](Rank rank, Step step, Epoch epoch) {
+    StepReport report;
+    report.rank = rank;
+    report.step = step;
+    report.epoch = static_cast<double>(epoch);
+    output->on_step(report);
+  };
+  const auto validate = [&](Epoch epoch) {
+    output->on_validation(epoch, {0.25, 0.75, 0.875, 100});
+  };
+  for (const Rank rank : {2, 1, 0}) end_epoch(rank, 10 + rank, 0);
+  validate(0);
+  output->on_rank_lost(0);
+  for (const Rank rank : {2, 0, 1}) end_epoch(rank, 20 + rank, 1);
+  validate(1);
+  end_epoch(2, 32, 2);
+  validate(2);  // rank 1 has not ended it
+  output->on_rank_returned(0);
+  for (const Rank rank : {0, 1, 2}) end_epoch(rank, 40 + rank, 3);
+  validate(3);
+  output->on_end({});
+  EXPECT_EQ(output->reported_steps(), 43);
+  std::vector<std::string> places;
+  std::istringstream text(rows());
+  std::string row;
+  for (std::getline(text, row); std::getline(text, row);)
+    if (row.back() != ',') places.push_back(row.substr(0, row.find(',', row.find(',', 2) + 1)));
+  EXPECT_EQ(places, (std::vector<std::string>{"0,0,10", "0,1,21", "0,2,21", "0,3,40"}));
+}
+
 // A validation comes later than the checkpoint of its epoch: a process that is killed after it has
 // its row on disk.
 TEST_F(RunOutputTest, ValidationsAreOnDiskAtOnce) {
