@@ -112,7 +112,7 @@ bool length_moves_exchanges(const SharedParts& all) {
 }
 
 // `steps`: of the job, in those of the checkpoint's ranks. Where members have changed, these are
-// not the ones that --epochs gives: then the epochs say it.
+// not the ones that --epochs gives: then the epochs, among those members, say it, too.
 Error ends_before(const TrainJob& job, Step most, Step steps,
                   const std::optional<SavedView>& view) {
   const std::string name = "--resume " + job.options.resume + ": ";
@@ -120,10 +120,10 @@ Error ends_before(const TrainJob& job, Step most, Step steps,
   if (!view)
     return bad_input(name + "it is at step " + std::to_string(most) + ", the job ends at step " +
                      std::to_string(steps) + advice);
-  const Horizon& planned = job.run.parts->horizon;
-  const double done = horizon_of(*view, planned, job.run.workers()).epoch_of(most);
-  return bad_input(fmt::format("{}it has {:.1f} epochs behind it, the job ends after {:.1f}{}",
-                               name, done, planned.epoch_of(planned.steps), advice));
+  const Horizon horizon = horizon_of(*view, job.run.parts->horizon, job.run.workers());
+  return bad_input(fmt::format(
+      "{}it is at step {}, after {:.2f} epochs, the job ends at step {}, after {:.2f}{}", name,
+      most, horizon.epoch_of(most), steps, horizon.epoch_of(steps), advice));
 }
 
 // A checkpoint in which only some ranks have reached the planned end can continue to that

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstdio>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -56,6 +58,38 @@ TEST(Control, NamesTheRankWhoseProcessIsStopped) {
   });
   EXPECT_GT(after["ranks"][2]["steps"], status["ranks"][2]["steps"]) << after;
   job.kill_all();
+}
+
+// Both ends are of the ranks that are there: the epochs of the four that were planned would be more
+// than those that lie behind.
+TEST(Control, AnEndThatIsTooEarlyIsNamedInStepsAndEpochsOfTheRanksThatRemain) {
+  ControlledJob job("ar", 1, {"--workers", "4"});
+  ASSERT_TRUE(job.has_begun()) << job.describe();
+  ASSERT_EQ(job.control({"drain", "3"}).exit_code, 0) << job.describe();
+  const auto drained =
+      job.status_when([](const nlohmann::json& now) { return now["ranks"][3]["state"] == "lost"; });
+  const auto later = job.status_when([&](const nlohmann::json& now) {
+    return now["ranks"][0]["steps"].get<Step>() > drained["ranks"][0]["steps"].get<Step>() + 100;
+  });
+  ASSERT_TRUE(later.is_object()) << job.describe();
+  ASSERT_EQ(job.control({"stop"}).exit_code, 0) << job.describe();
+  job.process(0).wait();
+  const Step step = checkpoint_step(job.out());
+  const ProcessResult refused =
+      run_process({"train", "--resume", job.out().string(), "--steps", std::to_string(step - 1)});
+  EXPECT_EQ(refused.exit_code, 2) << refused.describe();
+  const std::string line = ProcessResult::last_line(refused.err);
+  double done = 0, end = 0;
+  const char* ends = std::strstr(line.c_str(), ": it is at step ");
+  ASSERT_NE(ends, nullptr) << line;
+  ASSERT_EQ(std::sscanf(ends,
+                        ": it is at step %*d, after %lf epochs, the job ends at step %*d, "
+                        "after %lf",
+                        &done, &end),
+            2)
+      << line;
+  EXPECT_THAT(line, HasSubstr("the job ends at step " + std::to_string(step - 1) + ","));
+  EXPECT_LT(end, done) << line;
 }
 
 TEST(Control, WritesACheckpointAndStops) {
