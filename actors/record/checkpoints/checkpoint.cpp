@@ -34,21 +34,28 @@ constexpr std::int64_t kMaxRanks = 1'000'000;
 constexpr char kUnfinished[] = ".writing-";
 constexpr char kReplaced[] = ".replaced-";
 
-// `mark`: nothing in checkpoints of versions that wrote none.
+Error not_of_job(const std::string& path, const std::string& difference) {
+  return bad_input(path + ": damaged, or of another checkpoint: " + difference +
+                   " in job.json beside it; use another checkpoint");
+}
+
+// The length comes first: a file that is too long may not fit into memory. `mark`: nothing in
+// checkpoints of versions that wrote none.
 Expected<StateDict> read_rank(const std::string& path, const std::optional<FileMark>& mark) {
   std::error_code no_file;
   const std::uintmax_t size = fs::file_size(path, no_file);
-  std::vector<char> bytes(no_file ? 0 : size);
+  if (!no_file && mark && mark->bytes != size)
+    return not_of_job(path, fmt::format("it has {} bytes, not the {}", size, mark->bytes));
+  std::vector<char> bytes;
+  try {
+    bytes.resize(no_file ? 0 : size);
+  } catch (const std::exception&) {  // std::bad_alloc, std::length_error
+    return bad_input(fmt::format("{}: has {} bytes, for which there is no memory", path, size));
+  }
   std::ifstream file(path, std::ios::binary);
   if (no_file || !file.read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
     return bad_input(path + ": cannot be read: the checkpoint is not complete");
-  if (mark && !(*mark == mark_of(bytes)))
-    return bad_input(path + ": damaged, or of another checkpoint: " +
-                     (mark->bytes == bytes.size()
-                          ? "its checksum is not the one"
-                          : "it has " + std::to_string(bytes.size()) + " bytes, not the " +
-                                std::to_string(mark->bytes)) +
-                     " in job.json beside it; use another checkpoint");
+  if (mark && !(*mark == mark_of(bytes))) return not_of_job(path, "its checksum is not the one");
   auto state = from_bytes(bytes);
   if (!state)
     return bad_input(path + ": damaged: byte 0.." + std::to_string(bytes.size()) +

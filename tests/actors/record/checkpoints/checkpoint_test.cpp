@@ -106,6 +106,20 @@ TEST_F(CheckpointFiles, FilesOfAnotherCheckpointAreRefused) {
   expect_refused(folder_.path(), "rank-0001.pt", "not complete");
 }
 
+// With holes: it is longer than any memory.
+TEST_F(CheckpointFiles, AFileThatIsTooLongIsNamedBeforeItIsRead) {
+  constexpr std::uintmax_t kLong = std::uintmax_t{10} << 40;
+  std::error_code error;
+  fs::resize_file(file(6, 1), kLong, error);
+  if (error) GTEST_SKIP() << "the file system has no files of 10 TiB: " << error.message();
+  expect_refused(folder_.path(), "rank-0001.pt", "it has 10995116277760 bytes, not the ");
+  const fs::path job = folder_.path() / "step-6" / "job.json";
+  json document = json::parse(contents(job));
+  document.erase("files");
+  put(job, document.dump());
+  expect_refused(folder_.path(), "rank-0001.pt", "for which there is no memory");
+}
+
 // Checkpoints of the time before there were checksums.
 TEST_F(CheckpointFiles, WithoutChecksumsAreRead) {
   const fs::path job = folder_.path() / "step-6" / "job.json";
