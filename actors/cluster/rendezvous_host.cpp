@@ -357,11 +357,7 @@ void RendezvousState::ask_for_place(const std::string& nonce) {
 // A place that is not free yet, e.g. because the loss is not known here, may become so.
 void RendezvousState::on_place(const std::string& nonce, std::int32_t process, const Place& place) {
   const auto waiting = waiting_.find(nonce);
-  if (waiting == waiting_.end())  // it has gone meanwhile
-  {
-    if (place.granted) end_return(process, {});
-    return;
-  }
+  if (waiting == waiting_.end()) return;  // it has gone meanwhile, and its place was given back
   const bool late = self_->clock().now().time_since_epoch() >= waiting->second.until;
   if (!place.granted && place.later && !late)
     return self_->delayed_send(RendezvousActor{self_}, kPlaceInterval, AskPlaceAgain{nonce});
@@ -371,6 +367,18 @@ void RendezvousState::on_place(const std::string& nonce, std::int32_t process, c
   const Error error = bad_input(name_of(participant.join) + " " + place.reason);
   ignore("refused: " + error.message);
   participant.answer.deliver(refusal(error));
+  give_place_back(process);
+}
+
+// The supervisor may have granted it, with an answer that came too late: until it hears of the end
+// of that return, it grants no other place. What it has not granted, it ignores. Others that wait
+// for the same place take it, or give it back.
+void RendezvousState::give_place_back(std::int32_t process) {
+  const bool in_use = returning_.count(process) > 0 ||
+                      std::any_of(waiting_.begin(), waiting_.end(), [process](const auto& waiting) {
+                        return waiting.second.participant.join.process == process;
+                      });
+  if (!in_use) self_->send(config_.supervisor, ProcessReturned{process, -1, {}, {}});
 }
 
 void RendezvousState::admit_late(Participant late, const Place& place) {
@@ -402,8 +410,14 @@ void RendezvousState::on_late_ready(Ready& ready) {
 }
 
 void RendezvousState::on_late_down(const caf::actor_addr& agent) {
-  for (auto it = waiting_.begin(); it != waiting_.end();)
-    it = it->second.participant.join.agent.address() == agent ? waiting_.erase(it) : std::next(it);
+  std::set<std::int32_t> gone;
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    const Join& join = it->second.participant.join;
+    const bool its = join.agent.address() == agent;
+    if (its) gone.insert(join.process);
+    it = its ? waiting_.erase(it) : std::next(it);
+  }
+  for (const std::int32_t process : gone) give_place_back(process);
   for (const std::int32_t process : returning_)
     if (participants_.at(process).join.agent.address() == agent) return end_return(process, {});
 }

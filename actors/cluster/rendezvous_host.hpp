@@ -98,6 +98,7 @@ class RendezvousState {
   void on_late_ready(Ready& ready);
   void on_late_down(const caf::actor_addr& agent);
   void end_return(std::int32_t process, std::vector<PeerActor> peers);
+  void give_place_back(std::int32_t process);
   void refuse_all(const Error& error);
   static Admission refusal(const Error& error);
   void begin_run();

@@ -107,7 +107,7 @@ class RendezvousHostTest : public testing::Test {
             const std::string& job = "") {
     supervisor_ = system_.spawn(listener, told_);
     RendezvousConfig config;
-    config.processes = processes;
+    config.processes = config.initial = processes;
     config.process_of = process_of_;
     for (std::int32_t process = 0; process_of_.empty() && process < processes; ++process)
       config.process_of.insert(config.process_of.end(), static_cast<std::size_t>(peers_), process);
@@ -302,6 +302,24 @@ TEST_F(RendezvousHostTest, AddressesComeInPages) {
   EXPECT_TRUE(all_addresses("of nobody").hosts.empty());
   expect_addresses("nonce1", expected);
   EXPECT_EQ(pages_, 3);
+}
+
+// The answer that grants it may come when nobody waits for it any more: the supervisor would keep
+// the place for this process, and would refuse all others.
+TEST_F(RendezvousHostTest, APlaceThatNobodyWaitsForIsGivenBack) {
+  told_->grants_at = 1'000'000;
+  peers_ = 1;
+  open(3);
+  expect_start();
+  Join late = join(1);
+  late.nonce = "another";
+  ask(proven(late));
+  caf::anon_send_exit(late.agent, caf::exit_reason::kill);
+  auto returned = told_->returned.get_future();
+  ASSERT_EQ(returned.wait_for(kDeadline), std::future_status::ready);
+  const ProcessReturned back = returned.get();
+  EXPECT_EQ(back.process, 1);
+  EXPECT_TRUE(back.peers.empty());
 }
 
 // The place of a lost process: with the addresses of all, and which of them are lost.
