@@ -28,13 +28,26 @@ void ShardWriterState::on_store(StoreState order) {
   const Rank rank = order.snapshot.rank;
   orders_.erase(rank);  // of a cut that was given up
   const auto placed = orders_.emplace(rank, Order{std::move(order), 0, std::nullopt}).first;
-  place(rank, placed->second);
+  attempt(rank, [&] { place(rank, placed->second); });
+}
+
+// The states of later cuts may fit.
+template <class Call>
+void ShardWriterState::attempt(Rank rank, Call call) {
+  try {
+    call();
+  } catch (...) {
+    const auto order = orders_.find(rank);
+    if (order == orders_.end()) throw;
+    refuse(rank, order->second.store, exception_line(std::current_exception()));
+    orders_.erase(order);
+  }
 }
 
 void ShardWriterState::on_look_again(LookAgain again) {
   const auto found = orders_.find(again.rank);
   if (found != orders_.end() && found->second.store.snapshot.id == again.id)
-    place(again.rank, found->second);
+    attempt(again.rank, [&] { place(again.rank, found->second); });
 }
 
 // A folder that was shared before, and is not seen, may be a new one that a network file system
@@ -88,10 +101,12 @@ void ShardWriterState::on_stored(const PartStored& stored) {
   if (found == orders_.end() || !found->second.stream || found->second.stream->cut() != stored.id ||
       !found->second.stream->stored(stored.bytes))
     return;
-  send_parts(stored.rank, found->second);
-  if (!found->second.stream->done()) return;
-  report(found->second.store, mark_of(found->second.stream->bytes()));
-  orders_.erase(found);
+  attempt(stored.rank, [&] {
+    send_parts(stored.rank, found->second);
+    if (!found->second.stream->done()) return;
+    report(found->second.store, mark_of(found->second.stream->bytes()));
+    orders_.erase(found);
+  });
 }
 
 void ShardWriterState::report(const StoreState& order, const FileMark& mark) {
@@ -106,19 +121,10 @@ void ShardWriterState::refuse(Rank rank, const StoreState& order, const std::str
                               fmt::format("the state of rank {}: {}", rank, reason)});
 }
 
-// For example no memory for one more copy of a state.
-void ShardWriterState::on_exception(const std::exception_ptr& problem) {
-  for (const auto& [rank, order] : orders_) refuse(rank, order.store, exception_line(problem));
-}
-
 ShardWriterActor::behavior_type shard_writer(
     ShardWriterActor::stateful_pointer<ShardWriterState> self, ShardWriterConfig config) {
   ShardWriterState& state = self->state;
   state.init(self, std::move(config));
-  self->set_exception_handler([&state](std::exception_ptr& problem) -> caf::error {
-    state.on_exception(problem);
-    return caf::exit_reason::unhandled_exception;
-  });
   return {
       [&state](StoreState& order) { state.on_store(std::move(order)); },
       [&state](LookAgain again) { state.on_look_again(again); },

@@ -19,7 +19,8 @@ struct ShardWriterConfig {
 
 // Where the folder of the checkpoint is shared with process 0, which its proof shows, the state is
 // written there. Elsewhere it is sent to process 0, in parts of at most 4 MiB over the transport,
-// of which few are on their way. The supervisor then receives StateStored.
+// of which few are on their way. The supervisor then receives StateStored; or SnapshotRefused where
+// the state cannot be stored, for example without memory for one more copy of it.
 class ShardWriterState {
  public:
   const char* name = "shard_writer";
@@ -28,7 +29,6 @@ class ShardWriterState {
   void on_store(StoreState order);
   void on_look_again(LookAgain again);
   void on_stored(const PartStored& stored);
-  void on_exception(const std::exception_ptr& problem);
 
  private:
   struct Order {
@@ -37,6 +37,9 @@ class ShardWriterState {
     std::optional<ShardStream> stream;
   };
 
+  // The order of the rank is refused where it throws.
+  template <class Call>
+  void attempt(Rank rank, Call call);
   void place(Rank rank, Order& order);
   void write(Rank rank, const Order& order);
   void begin_stream(Rank rank, Order& order);

@@ -153,5 +153,26 @@ TEST_F(ShardWriterTest, SendsPartsToTheRankThatReceivesThem) {
   EXPECT_EQ(next_->envelopes[0].to, 1);
 }
 
+// A state that cannot be written costs that checkpoint, not those after it. This one has no values
+// that could be copied.
+TEST_F(ShardWriterTest, RefusesAStateThatItCannotWriteAndStays) {
+  ShardFolder shards;
+  ASSERT_TRUE(shards.open(shard_folder(folder_.string(), 1), "1").ok());
+  StateDict state;
+  state.put("x", at::empty({3}, at::TensorOptions().device(at::kMeta)));
+  store_state(1, std::move(state));
+  settle();
+  std::optional<SnapshotRefused> refused;
+  self_->receive([&](const SnapshotRefused& came) { refused = came; },
+                 caf::after(std::chrono::seconds(0)) >> [] {});
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->id, 1);
+  EXPECT_EQ(refused->rank, 3);
+  EXPECT_EQ(refused->reason.rfind("the state of rank 3: ", 0), 0U) << refused->reason;
+  ASSERT_TRUE(shards.open(shard_folder(folder_.string(), 2), "1").ok());
+  store(2);
+  expect_stored(2);
+}
+
 }  // namespace shard_writer_test
 }  // namespace grapevine
