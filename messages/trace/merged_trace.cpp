@@ -73,11 +73,29 @@ Expected<void> MergedTrace::add_files(const std::string& folder) {
     unreadable = index.error();
   }
   if (files_.empty()) return *unreadable;
-  std::sort(files_.begin(), files_.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.header.process, a.header.part, a.header.segment) <
-           std::tie(b.header.process, b.header.part, b.header.segment);
-  });
+  order_files();
   return {};
+}
+
+// The parts of process 0 are the runs. Those of another process say nothing of that: one that has
+// returned has several in one run, one that was not there before begins with 0 in a later one.
+void MergedTrace::order_files() {
+  for (const TraceFileIndex& file : files_) {
+    const TraceHeader& header = file.header;
+    if (header.process == 0) run_numbers_.emplace(header.run, header.part);
+  }
+  const auto place_of = [this](const TraceFileIndex& file) {
+    const TraceHeader& header = file.header;
+    return std::make_tuple(header.process, number_of(file), header.part, header.segment);
+  };
+  std::sort(files_.begin(), files_.end(),
+            [&](const auto& a, const auto& b) { return place_of(a) < place_of(b); });
+}
+
+// Without a file of process 0 there is one run alone (see check_one_run()).
+std::int32_t MergedTrace::number_of(const TraceFileIndex& file) const {
+  const auto known = run_numbers_.find(file.header.run);
+  return known == run_numbers_.end() ? 0 : known->second;
 }
 
 // Of all wirings of the run: those of its start, and those that have records.
@@ -179,7 +197,7 @@ void MergedTrace::index_ranks() {
   for (Cursor& cursor : cursors_)
     std::stable_sort(cursor.frames.begin(), cursor.frames.end(),
                      [this](const Frame& a, const Frame& b) {
-                       return files_[a.file].header.part < files_[b.file].header.part;
+                       return number_of(files_[a.file]) < number_of(files_[b.file]);
                      });
   open_.resize(files_.size());
 }
@@ -208,23 +226,23 @@ void MergedTrace::drop_undone(Cursor& cursor) {
       });
       if (cut == cuts.rend()) continue;
       cursor.undone_from[cut->frame] = std::min(cursor.undone_from[cut->frame], cut->at + 1);
-      const std::int32_t part = files_[cursor.frames[f].file].header.part;
+      const std::int32_t run = number_of(files_[cursor.frames[f].file]);
       const std::int64_t cut_ns = cut->record.time_ns;
-      std::int64_t& last = resumed_from_ns_.emplace(part, cut_ns).first->second;
+      std::int64_t& last = resumed_from_ns_.emplace(run, cut_ns).first->second;
       last = std::max(last, cut_ns);
       for (std::size_t g = cut->frame + 1; g < f; ++g) cursor.undone_from[g] = 0;
     }
   }
 }
 
-// Once, although later files of a process repeat them; those after the checkpoint that a later part
+// Once, although later files of a process repeat them; those after the checkpoint that a later run
 // has resumed from did not happen.
 void MergedTrace::collect_changes() {
   for (std::size_t i = 0; i < files_.size(); ++i)
     for (const SettingsChange& change : files_[i].changes) {
       const SettingsChange here{clocks_[i].to_head(change.time_ns), change.settings};
       const auto undoes = [&](const auto& resumption) {
-        return resumption.first > files_[i].header.part && resumption.second < here.time_ns;
+        return resumption.first > number_of(files_[i]) && resumption.second < here.time_ns;
       };
       const bool undone = std::any_of(resumed_from_ns_.begin(), resumed_from_ns_.end(), undoes);
       const bool known = std::find(changes_.begin(), changes_.end(), here) != changes_.end();

@@ -82,6 +82,8 @@ class MergedTrace {
   };
 
   Expected<void> add_files(const std::string& folder);
+  void order_files();
+  std::int32_t number_of(const TraceFileIndex& file) const;
   std::int32_t count_servers() const;
   Expected<void> check_one_run();
   void align_clocks();
@@ -107,16 +109,18 @@ class MergedTrace {
   void release(Rank sender);
   bool release_any();
 
-  std::vector<TraceFileIndex> files_;  // by process, part and segment
-  std::vector<ClockFit> clocks_;       // by file
-  std::vector<OpenFile> open_;         // by file; null: not yet
+  std::vector<TraceFileIndex> files_;  // by process, run, part and segment
+  // By run: how many of the training came before it.
+  std::map<std::uint64_t, std::int32_t> run_numbers_;
+  std::vector<ClockFit> clocks_;  // by file
+  std::vector<OpenFile> open_;    // by file; null: not yet
   std::int32_t workers_ = 0, servers_ = 0, processes_ = 1;
   std::int64_t sampled_ = 1;
   std::uint64_t records_ = 0;
   std::int64_t zero_ns_ = 0;
   std::vector<ProcessPause> pauses_;
   std::vector<SettingsChange> changes_;
-  // By part of the training: the time of the cut that it has resumed from, by the common clock.
+  // By number of the run: the time of the cut that it has resumed from, by the common clock.
   std::map<std::int32_t, std::int64_t> resumed_from_ns_;
   std::vector<std::string> missing_;
 

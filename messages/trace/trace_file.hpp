@@ -20,7 +20,7 @@ struct CloseFile {
 };
 using OpenFile = std::unique_ptr<std::FILE, CloseFile>;
 
-// "process-0001.gvtrace"; ".2" for the third part of a training, "-0003" for the fourth segment.
+// "process-0001.gvtrace"; ".2" for the third part of a process, "-0003" for the fourth segment.
 std::string trace_file_name(std::int32_t process, std::int32_t part, std::int32_t segment);
 // The same back; nothing: no name of a trace.
 struct TraceFileName {

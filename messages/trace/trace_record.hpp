@@ -88,10 +88,10 @@ struct TraceHeader {
   std::int64_t pid = 0;
   std::int64_t zero_monotonic_ns = 0;  // the zero of the records' times, by the monotonic clock
   std::int64_t zero_realtime_ns = 0;   // and by the real-time clock
-  std::int32_t part = 0;               // of the training: each --resume begins another one
-  std::int32_t segment = 0;            // of this part, where --trace-limit has begun another file
-  std::int64_t sampled = 1;            // only every so many-th step is recorded
-  std::string version;                 // of the program
+  std::int32_t part = 0;     // its --resume and returns before this, that have left a file
+  std::int32_t segment = 0;  // of this part, where --trace-limit has begun another file
+  std::int64_t sampled = 1;  // only every so many-th step is recorded
+  std::string version;       // of the program
   std::map<std::string, std::string> wiring;  // its keys
 
   // That records may name.

@@ -31,6 +31,18 @@ struct Process {
     records.push_back(record_of(kind, time_ns, header.ranks[0], step));
     return records.back();
   }
+  // A cut for a checkpoint of a run, or the resumption from it.
+  void add_mark(EventKind kind, std::int64_t time_ns, std::int64_t checkpoint, std::uint64_t run) {
+    TraceRecord& record = add(kind, time_ns, 0);
+    record.operation = checkpoint;
+    record.sequence = run;
+  }
+  // Its part of a run, and the zero of its clock.
+  void be_of(std::uint64_t run, std::int32_t part, std::int64_t zero_ns) {
+    header.run = run;
+    header.part = part;
+    header.zero_monotonic_ns = header.zero_realtime_ns = zero_ns;
+  }
   void message(bool sent, std::int64_t time_ns, Rank peer, std::uint64_t sequence) {
     TraceRecord& record = add(sent ? EventKind::sent : EventKind::received, time_ns, 0);
     record.peer = peer;
@@ -406,32 +418,25 @@ TEST(MergedTrace, FilesOfTwoJobsAreRefused) {
 
 TEST(MergedTrace, AResumedPartReplacesWhatItUndoes) {
   const TestFolder folder;
-  const auto add_mark = [](Process& process, EventKind kind, std::int64_t time_ns,
-                           std::int64_t checkpoint, std::uint64_t run) {
-    TraceRecord& record = process.add(kind, time_ns, 0);
-    record.operation = checkpoint;
-    record.sequence = run;
-  };
   Process first(0, 1), second(0, 1), third(0, 1);
+  first.be_of(11, 0, 0);
+  second.be_of(22, 1, 10000);
+  third.be_of(33, 2, 20000);
   for (Step step = 0; step < 30; ++step) {
     first.add(EventKind::step_done, 100 * step, step);
-    if (step == 9) add_mark(first, EventKind::cut, 950, 1, 11);
-    if (step == 19) add_mark(first, EventKind::cut, 1950, 2, 11);
+    if (step == 9) first.add_mark(EventKind::cut, 950, 1, 11);
+    if (step == 19) first.add_mark(EventKind::cut, 1950, 2, 11);
   }
-  second.header.part = 1;
-  second.header.zero_monotonic_ns = second.header.zero_realtime_ns = 10000;
-  add_mark(second, EventKind::resumed, 0, 1, 11);  // not from the newest
+  second.add_mark(EventKind::resumed, 0, 1, 11);  // not from the newest
   for (Step step = 10; step < 15; ++step) {
     second.add(EventKind::step_done, 100 * step, step);
-    if (step == 12) add_mark(second, EventKind::cut, 1250, 1, 22);  // of this run
+    if (step == 12) second.add_mark(EventKind::cut, 1250, 1, 22);  // of this run
   }
   append_change(first.clocks, {500, {{"lr", "1"}}});
   append_change(first.clocks, {500, {{"lr", "1"}}});   // as in each file of the process
   append_change(first.clocks, {1500, {{"lr", "2"}}});  // after the cut that the second resumes from
   append_change(second.clocks, {200, {{"lr", "3"}}});
-  third.header.part = 2;
-  third.header.zero_monotonic_ns = third.header.zero_realtime_ns = 20000;
-  add_mark(third, EventKind::resumed, 0, 1, 22);
+  third.add_mark(EventKind::resumed, 0, 1, 22);
   for (Step step = 13; step < 20; ++step) third.add(EventKind::step_done, 100 * step, step);
   for (const std::size_t frame : {1U, 4U, 7U, 1000U}) {
     for (const Process* process : {&first, &second, &third}) write(folder, *process, frame);
@@ -450,6 +455,124 @@ TEST(MergedTrace, AResumedPartReplacesWhatItUndoes) {
     const std::vector<SettingsChange> changes{{500, {{"lr", "1"}}}, {10200, {{"lr", "3"}}}};
     EXPECT_EQ(trace->changes(), changes);
   }
+}
+
+std::vector<Step> steps_of(Rank rank, const std::vector<TraceRecord>& records) {
+  std::vector<Step> steps;
+  for (const TraceRecord& record : records)
+    if (record.rank == rank && record.kind == EventKind::step_done) steps.push_back(record.step);
+  return steps;
+}
+
+std::vector<Step> steps_until(Step end) {
+  std::vector<Step> steps;
+  for (Step step = 0; step < end; ++step) steps.push_back(step);
+  return steps;
+}
+
+// Process 1 is lost in run 11 and returns to it, in a second part. Each of the processes takes 15
+// steps, a cut after the tenth.
+void write_run_with_a_return(const TestFolder& folder) {
+  Process head(0, 2), lost(1, 2), back(1, 2);
+  head.be_of(11, 0, 0);
+  lost.be_of(11, 0, 0);
+  back.be_of(11, 1, 600);
+  for (Step step = 0; step < 15; ++step) {
+    head.add(EventKind::step_done, 100 * step, step);
+    if (step < 5) lost.add(EventKind::step_done, 100 * step, step);
+    if (step > 6) back.add(EventKind::step_done, 100 * step - 600, step);
+    if (step != 9) continue;
+    head.add_mark(EventKind::cut, 950, 1, 11);
+    back.add_mark(EventKind::cut, 350, 1, 11);
+  }
+  append_change(head.clocks, {500, {{"lr", "1"}}});
+  append_change(head.clocks, {1200, {{"lr", "2"}}});  // after the cut
+  for (const Process& process : {head, lost, back}) write(folder, process);
+}
+
+// The run after it has one process for both ranks: the part of that process is the second, as was
+// the last one of the process that had rank 1.
+TEST(MergedTrace, ALaterRunFollowsAReturnInAnotherProcess) {
+  const TestFolder folder;
+  write_run_with_a_return(folder);
+  TraceHeader header = Process(0, 1).header;
+  header.run = 22;
+  header.part = 1;
+  header.zero_monotonic_ns = header.zero_realtime_ns = 10000;
+  header.workers = 2;
+  header.ranks = {0, 1};
+  TraceFileWriter writer(folder.path(), header, 0);
+  std::string frames;
+  append_change(frames, {200, {{"lr", "3"}}});
+  for (const Rank rank : {0, 1}) {
+    std::vector<TraceRecord> records{record_of(EventKind::resumed, 0, rank, 10)};
+    records[0].operation = 1;
+    records[0].sequence = 11;
+    for (Step step = 10; step < 20; ++step)
+      records.push_back(record_of(EventKind::step_done, 100 * step, rank, step));
+    append_records(frames, records);
+  }
+  ASSERT_TRUE(writer.write(frames).ok());
+  ASSERT_TRUE(writer.close().ok());
+  auto trace = MergedTrace::open(folder.path());
+  ASSERT_TRUE(trace.ok()) << trace.error().message;
+  const auto records = all(*trace);
+  EXPECT_EQ(steps_of(0, records), steps_until(20));
+  std::vector<Step> steps = steps_until(20);
+  steps.erase(steps.begin() + 5, steps.begin() + 7);  // while it was lost
+  EXPECT_EQ(steps_of(1, records), steps);
+  for (std::size_t i = 1; i < records.size(); ++i)
+    EXPECT_EQ(records[i].time_ns < 10000,
+              records[i].kind != EventKind::resumed && records[i].step < 10)
+        << i;
+  const std::vector<SettingsChange> changes{{500, {{"lr", "1"}}}, {10200, {{"lr", "3"}}}};
+  EXPECT_EQ(trace->changes(), changes);
+}
+
+// With the same processes: the third part of process 1 is of the second run, as the second of
+// process 0, and undoes nothing there.
+TEST(MergedTrace, AChangeOfARunAfterAReturnIsKept) {
+  const TestFolder folder;
+  write_run_with_a_return(folder);
+  for (const std::int32_t number : {0, 1}) {
+    Process process(number, 2);
+    process.be_of(22, 1 + number, 10000);
+    process.add_mark(EventKind::resumed, 0, 1, 11);
+    for (Step step = 10; step < 20; ++step) process.add(EventKind::step_done, 100 * step, step);
+    if (number == 0) append_change(process.clocks, {200, {{"lr", "3"}}});
+    write(folder, process);
+  }
+  auto trace = MergedTrace::open(folder.path());
+  ASSERT_TRUE(trace.ok()) << trace.error().message;
+  EXPECT_EQ(steps_of(0, all(*trace)), steps_until(20));
+  const std::vector<SettingsChange> changes{{500, {{"lr", "1"}}}, {10200, {{"lr", "3"}}}};
+  EXPECT_EQ(trace->changes(), changes);
+}
+
+// Two runs in one process, a third one in two: the first part of process 1 is of that.
+TEST(MergedTrace, ANewProcessOfALaterRunComesAfterTheEarlierRuns) {
+  const TestFolder folder;
+  for (const std::int32_t part : {0, 1, 2}) {
+    for (const Rank rank : {0, 1}) {
+      Process process(part == 2 ? rank : 0, part == 2 ? 2 : 1);
+      process.be_of(std::uint64_t{11} * static_cast<std::uint64_t>(part + 1),
+                    process.header.process == 0 ? part : 0, 10000 * part);
+      process.header.workers = 2;
+      process.header.ranks = {rank};
+      process.header.segment = part == 2 ? 0 : rank;
+      if (part > 0)
+        process.add_mark(EventKind::resumed, 0, 1, std::uint64_t{11} * static_cast<unsigned>(part));
+      for (Step step = 5 * part; step < 5 * part + 7; ++step) {
+        process.add(EventKind::step_done, 100 * (step - 5 * part), step);
+        if (step == 5 * part + 4) process.add_mark(EventKind::cut, 450, 1, process.header.run);
+      }
+      write(folder, process);
+    }
+  }
+  auto trace = MergedTrace::open(folder.path());
+  ASSERT_TRUE(trace.ok()) << trace.error().message;
+  const auto records = all(*trace);
+  for (const Rank rank : {0, 1}) EXPECT_EQ(steps_of(rank, records), steps_until(17)) << rank;
 }
 
 // ---- size ----
