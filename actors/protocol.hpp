@@ -413,6 +413,7 @@ struct Pong {};
 struct AskClock {};
 struct ClockReading {
   std::int64_t time_ns = 0;
+  std::int64_t zero_ns = 0;  // of these times, by the monotonic clock
 };
 
 // ---- interfaces ----
@@ -641,7 +642,7 @@ typename Inspector::result_type inspect(Inspector& f, AskClock&) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, ClockReading& m) {
-  return f(caf::meta::type_name("grapevine::ClockReading"), m.time_ns);
+  return f(caf::meta::type_name("grapevine::ClockReading"), m.time_ns, m.zero_ns);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, TakeSnapshot& m) {

@@ -67,7 +67,8 @@ void ProcessAgentState::on_down(const caf::down_msg& down) {
 
 ClockReading ProcessAgentState::read_clock() const {
   const auto since_epoch = self_->clock().now().time_since_epoch();
-  return {std::chrono::duration_cast<Duration>(since_epoch).count() - config_.trace_zero_ns};
+  return {std::chrono::duration_cast<Duration>(since_epoch).count() - config_.trace_zero_ns,
+          config_.trace_zero_ns};
 }
 
 // The folder is on the head's machine.

@@ -28,6 +28,23 @@ std::int64_t zero_difference(const TraceHeader& a, const TraceHeader& b) {
                             : wrapped_difference(a.zero_realtime_ns, b.zero_realtime_ns);
 }
 
+bool may_be_of(const ClockSample& sample, const TraceHeader& header) {
+  return sample.process == header.process &&
+         sample.zero_ns.value_or(header.zero_monotonic_ns) == header.zero_monotonic_ns;
+}
+
+// Of samples of one process in the order of time. Those of earlier versions do not name the clock:
+// a process that has returned reads an earlier time than before.
+std::vector<ClockSample> of_one_clock(const std::vector<ClockSample>& samples, std::size_t number) {
+  std::vector<ClockSample> of_one;
+  std::size_t clock = 0;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (i > 0 && samples[i].remote_ns < samples[i - 1].remote_ns) ++clock;
+    if (samples[i].zero_ns || clock == number) of_one.push_back(samples[i]);
+  }
+  return of_one;
+}
+
 std::string name_in_trace(const std::string& path) { return fs::path(path).filename().string(); }
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
@@ -154,6 +171,16 @@ void MergedTrace::align_clocks() {
   }
 }
 
+// How many of its process in the same run.
+std::size_t MergedTrace::parts_before(const TraceFileIndex& file) const {
+  std::set<std::int32_t> parts;
+  for (const TraceFileIndex& other : files_)
+    if (other.header.process == file.header.process && other.header.run == file.header.run &&
+        other.header.part < file.header.part)
+      parts.insert(other.header.part);
+  return parts.size();
+}
+
 // To the clock of the first file. Machines that share a monotonic clock need no samples of it.
 ClockFit MergedTrace::clock_of(const TraceFileIndex& file) const {
   const TraceHeader& reference = files_.front().header;
@@ -165,12 +192,13 @@ ClockFit MergedTrace::clock_of(const TraceFileIndex& file) const {
     if (other.header.process != 0 || other.header.run != file.header.run) continue;
     head = &other.header;
     for (const ClockSample& sample : other.clocks)
-      if (sample.process == file.header.process) samples.push_back(sample);
+      if (may_be_of(sample, file.header)) samples.push_back(sample);
   }
-  if (samples.empty()) return ClockFit(zero_difference(file.header, reference));
   // Each segment of a file repeats those of the segments before it.
   std::sort(samples.begin(), samples.end(),
             [](const ClockSample& a, const ClockSample& b) { return a.sent_ns < b.sent_ns; });
+  samples = of_one_clock(samples, parts_before(file));
+  if (samples.empty()) return ClockFit(zero_difference(file.header, reference));
   ClockFit fit(samples);
   fit.shift_by(zero_difference(*head, reference));
   return fit;

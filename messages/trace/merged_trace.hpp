@@ -88,6 +88,7 @@ class MergedTrace {
   Expected<void> check_one_run();
   void align_clocks();
   ClockFit clock_of(const TraceFileIndex& file) const;
+  std::size_t parts_before(const TraceFileIndex& file) const;
   void index_ranks();
   void drop_undone();
   void drop_undone(Cursor& cursor);

@@ -357,6 +357,7 @@ void append_clock(std::string& out, const ClockSample& sample) {
     put_signed(body, sample.sent_ns);
     put_signed(body, sample.remote_ns);
     put_signed(body, sample.received_ns);
+    if (sample.zero_ns) put_signed(body, *sample.zero_ns);
   });
 }
 
@@ -470,6 +471,7 @@ Expected<ClockSample> decode_clock(std::string_view body) {
   sample.sent_ns = in.number();
   sample.remote_ns = in.number();
   sample.received_ns = in.number();
+  if (in.left() > 0) sample.zero_ns = in.number();
   if (!in.ok()) return damaged("clock sample");
   return sample;
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,9 @@ struct ClockSample {
   std::int64_t sent_ns = 0;
   std::int64_t remote_ns = 0;
   std::int64_t received_ns = 0;
+  // The header's zero_monotonic_ns of the process: one that returns has another. Nothing: in traces
+  // of earlier versions.
+  std::optional<std::int64_t> zero_ns = std::nullopt;
 };
 
 // Settings of the job took the place of others while it ran, at this time of the head's clock.

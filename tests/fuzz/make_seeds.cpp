@@ -233,7 +233,7 @@ Frames file_of(std::int32_t process, std::int32_t part) {
   frames.add(&append_header, header_of(process, part));
   if (process == 0 && part == 0)
     frames.add(&append_clock, ClockSample{1, 10, 5, 30})
-        .add(&append_clock, ClockSample{1, 9'000'000'000, 8'999'999'000, 9'000'000'040});
+        .add(&append_clock, ClockSample{1, 9'000'000'000, 8'999'999'000, 9'000'000'040, 1000});
   frames.add(&append_pulse, 100).add(&append_pulse, 900'000'000);
   return frames;
 }
@@ -270,6 +270,8 @@ void write_trace_frames(const SeedFolder& folder) {
   add("header", 1, frame);
   append_clock(frame = "", {1, 10, -5, 30});
   add("clock", 2, frame);
+  append_clock(frame = "", {1, 10, -5, 30, 77});
+  add("clock_with_zero", 2, frame);
   append_pulse(frame = "", 123456789);
   add("pulse", 3, frame);
   append_change(frame = "", {123, {{"algorithm", "gtopk"}, {"lr", "0.1"}}});

@@ -40,7 +40,7 @@ void SupervisorState::compare_clocks(CompareClocks again) {
       .then(
           [this, again, sent](const ClockReading& reading) {
             if (stage_ == Stage::closing || stage_ == Stage::ended) return;
-            crew_.trace({again.process, sent, reading.time_ns, trace_now()});
+            crew_.trace({again.process, sent, reading.time_ns, trace_now(), reading.zero_ns});
             compare_clocks({again.process, again.left - 1, again.incarnation});
           },
           [this, again](const caf::error&) {

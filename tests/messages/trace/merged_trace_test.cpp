@@ -190,6 +190,47 @@ TEST(MergedTrace, SamplesAlignClocks) {
   }
 }
 
+// On another machine, process 1 is lost and returns 20 s later, with another zero. The steps of
+// both lives are as far from those of process 0 as they were.
+TEST(MergedTrace, AProcessThatReturnsHasAClockOfItsOwn) {
+  for (const bool names_clock : {true, false}) {
+    const TestFolder folder;
+    Process head(0, 2);
+    const auto compare = [&](std::int64_t at, std::int64_t zero) {
+      for (int i = 0; i < 8; ++i) {
+        const std::int64_t sent = at + kMs * i;
+        ClockSample sample{1, sent, sent + kMs / 10 - zero, sent + kMs / 5};
+        if (names_clock) sample.zero_ns = zero + 5000 * kMs;
+        append_clock(head.clocks, sample);
+      }
+    };
+    for (std::int64_t at = 1000 * kMs; at < 60000 * kMs; at += 1000 * kMs)
+      head.add(EventKind::step_done, at, at / (1000 * kMs));
+    std::vector<Process> lives;
+    for (const std::int32_t part : {0, 1}) {
+      const std::int64_t zero = 20000 * kMs * part;
+      Process& life = lives.emplace_back(1, 2);
+      life.header.part = part;
+      life.header.zero_monotonic_ns = zero + 5000 * kMs;
+      life.header.zero_realtime_ns = 77777 * kMs;  // wrong
+      for (std::int64_t at = zero + 1000 * kMs; at < (part == 0 ? 12000 : 60000) * kMs;
+           at += 1000 * kMs)
+        life.add(EventKind::step_done, at - zero, at / (1000 * kMs));
+      // The second one reads later times than the first one did, too.
+      for (const std::int64_t after : {80, 30080})
+        if (part == 1 || after == 80) compare(zero + after * kMs, zero);
+    }
+    for (const Process& process : {head, lives[0], lives[1]}) write(folder, process);
+    auto trace = MergedTrace::open(folder.path());
+    ASSERT_TRUE(trace.ok()) << trace.error().message;
+    const auto records = all(*trace);
+    EXPECT_EQ(records.size(), 59U + 11U + 39U);
+    for (const TraceRecord& record : records)
+      EXPECT_EQ(record.time_ns, (record.step - 1) * 1000 * kMs)
+          << "rank " << record.rank << ", names its clock: " << names_clock;
+  }
+}
+
 // --trace-limit: each segment of the head repeats all samples before it.
 TEST(MergedTrace, RepeatedSamplesAreOnce) {
   const TestFolder folder;

@@ -91,6 +91,9 @@ TEST(TraceFormat, OtherFramesSurviveARoundTrip) {
     EXPECT_EQ(sample->sent_ns, value);
     EXPECT_EQ(sample->remote_ns, value);
     EXPECT_EQ(sample->received_ns, value);
+    EXPECT_EQ(sample->zero_ns, std::nullopt) << "as in traces of earlier versions";
+    append_clock(clock = "", {7, value, value, value, value});
+    EXPECT_EQ(decode_clock(body_of(clock, FrameType::clock))->zero_ns, value);
     append_pulse(pulse, value);
     EXPECT_EQ(*decode_pulse(body_of(pulse, FrameType::pulse)), value);
     append_left_out(left_out, static_cast<std::uint64_t>(value));
