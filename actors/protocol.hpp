@@ -377,6 +377,10 @@ struct TraceBatch {
 };
 struct TracePulse {};
 struct CloseTrace {};
+// A file of the trace refuses what is written to it: for the first time.
+struct TraceRefused {
+  std::string error;
+};
 struct TraceClosed {
   std::uint64_t hash = 0;
   std::uint64_t records = 0;
@@ -448,15 +452,14 @@ using TracerActor = caf::typed_actor<caf::reacts_to<TraceBatch>, caf::reacts_to<
                                      caf::reacts_to<CloseTrace>>;
 
 // The agent of the head's supervisor in every other process.
-using ProcessAgentActor =
-    caf::typed_actor<caf::reacts_to<RunEnded>, caf::reacts_to<TraceClosed>,
-                     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>,
-                     caf::reacts_to<ResumeFrom>, caf::reacts_to<ProcessLost>,
-                     caf::reacts_to<ExpectProcess>, caf::replies_to<Ping>::with<Pong>,
-                     caf::replies_to<AskClock>::with<ClockReading>>;
+using ProcessAgentActor = caf::typed_actor<
+    caf::reacts_to<RunEnded>, caf::reacts_to<TraceClosed>, caf::reacts_to<TraceRefused>,
+    caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>, caf::reacts_to<ResumeFrom>,
+    caf::reacts_to<ProcessLost>, caf::reacts_to<ExpectProcess>, caf::replies_to<Ping>::with<Pong>,
+    caf::replies_to<AskClock>::with<ClockReading>>;
 
 // The actor that closes a trace.
-using TraceOwner = caf::typed_actor<caf::reacts_to<TraceClosed>>;
+using TraceOwner = caf::typed_actor<caf::reacts_to<TraceClosed>, caf::reacts_to<TraceRefused>>;
 
 // All processes are connected: train.
 struct BeginRun {
@@ -509,10 +512,10 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<RankSnapshot>, caf::reacts_to<RankReport>, caf::reacts_to<RankFailed>,
     caf::reacts_to<EpochEvaluated>, caf::reacts_to<Progress>, caf::reacts_to<CheckpointWritten>,
     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>, caf::reacts_to<Watchdog>,
-    caf::reacts_to<CollectAgain>, caf::reacts_to<TraceClosed>, caf::reacts_to<ProcessClosed>,
-    caf::reacts_to<LinkLost>, caf::reacts_to<AskAgain>, caf::reacts_to<SnapshotRefused>,
-    caf::reacts_to<CompareClocks>, caf::reacts_to<RankFigures>, caf::reacts_to<Traffic>,
-    caf::reacts_to<ViewClosed>, caf::reacts_to<AskTrafficAgain>,
+    caf::reacts_to<CollectAgain>, caf::reacts_to<TraceClosed>, caf::reacts_to<TraceRefused>,
+    caf::reacts_to<ProcessClosed>, caf::reacts_to<LinkLost>, caf::reacts_to<AskAgain>,
+    caf::reacts_to<SnapshotRefused>, caf::reacts_to<CompareClocks>, caf::reacts_to<RankFigures>,
+    caf::reacts_to<Traffic>, caf::reacts_to<ViewClosed>, caf::reacts_to<AskTrafficAgain>,
     caf::replies_to<AskPlace>::with<Place>, caf::replies_to<AskVacancy>::with<Vacancy>,
     caf::reacts_to<ProcessReturned>, caf::reacts_to<WaitReport>, caf::reacts_to<StateStored>,
     caf::reacts_to<SettingsChecked>, caf::reacts_to<ModelShared>, caf::reacts_to<SettingsTimeOver>,
@@ -857,6 +860,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AveragedModels)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TraceBatch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CloseTrace)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TraceClosed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TraceRefused)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::JoinDeadline)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::JoinNotice)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskPlaceAgain)

@@ -41,6 +41,10 @@ void ProcessAgentState::on_trace_closed(const TraceClosed& closed) {
   end();
 }
 
+void ProcessAgentState::on_trace_refused(const TraceRefused& refused) {
+  if (!ended_) config_.observer->on_warning(trace_problem(refused));
+}
+
 void ProcessAgentState::on_process_lost(std::int32_t process) {
   if (is_other(process) && config_.process_down) config_.process_down(process);
 }
@@ -111,6 +115,7 @@ LocalProcessAgent::behavior_type process_agent(
   return {
       [&state](const RunEnded& ended) { state.on_run_ended(ended); },
       [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },
+      [&state](const TraceRefused& refused) { state.on_trace_refused(refused); },
       [self, &state](StopRequested) {
         if (state.supervisor()) self->send(state.supervisor(), StopRequested{});
       },

@@ -45,6 +45,7 @@ class ProcessAgentState {
   void assign(AssignRun run);
   void on_run_ended(const RunEnded& ended);
   void on_trace_closed(const TraceClosed& closed);
+  void on_trace_refused(const TraceRefused& refused);
   void on_resume_from(const std::string& path) { resume_from_ = path; }
   void on_process_lost(std::int32_t process);
   void on_expect_process(std::int32_t process);

@@ -20,6 +20,11 @@ inline std::string trace_problem(const TraceClosed& closed) {
          "faster disk";
 }
 
+// The same while the run goes on.
+inline std::string trace_problem(const TraceRefused& refused) {
+  return "the trace is not whole: " + refused.error + "; what follows is recorded once that works";
+}
+
 // The tracer answers with TraceClosed. After a failure the peers first send their remaining
 // records, as they do when they are asked for a report.
 template <class Self>

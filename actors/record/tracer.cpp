@@ -5,6 +5,11 @@
 #include <utility>
 
 namespace grapevine {
+namespace {
+
+constexpr std::size_t kMostOwedBytes = 1 << 20;
+
+}  // namespace
 
 void TracerState::init(TracerActor::stateful_pointer<TracerState> self, TracerConfig config) {
   self_ = self;
@@ -50,9 +55,9 @@ void TracerState::add(const TraceBatch& batch) {
     for (TraceRecord& record : shifted) record.time_ns += skewed->second.skew.count();
     encoded_.clear();
     append_records(encoded_, shifted);
-    write(skewed->second, encoded_);
+    write(skewed->second, {encoded_, batch.records.size()});
   } else if (own_) {
-    write(*own_, encoded_);
+    write(*own_, {encoded_, batch.records.size()});
   }
   if (config_.budget) config_.budget->give_back(batch.records.size());
 }
@@ -60,22 +65,26 @@ void TracerState::add(const TraceBatch& batch) {
 void TracerState::add(const ClockSample& sample) {
   encoded_.clear();
   append_clock(encoded_, sample);
-  if (own_) write(*own_, encoded_, true);
+  write_repeated(sample);
 }
 
 void TracerState::add(const SettingsChange& change) {
   encoded_.clear();
   append_change(encoded_, change);
-  if (own_) write(*own_, encoded_, true);
+  write_repeated(change);
 }
 
 void TracerState::pulse() {
   encoded_.clear();
-  append_pulse(encoded_, now_ns());
-  const std::uint64_t left_out = config_.budget ? config_.budget->dropped() : 0;
-  if (left_out > left_out_)
-    append_left_out(encoded_, left_out - std::exchange(left_out_, left_out));
-  if (own_) write(*own_, encoded_);
+  const std::int64_t now = now_ns();
+  append_pulse(encoded_, now);
+  const std::uint64_t dropped = config_.budget ? config_.budget->dropped() : 0;
+  const std::uint64_t left_out = dropped - std::exchange(left_out_, dropped);
+  if (left_out > 0) {
+    append_left_out(encoded_, left_out);
+    append_pulse(encoded_, now);  // none is missing here
+  }
+  if (own_) write(*own_, {encoded_, left_out});
   self_->delayed_send(TracerActor{self_}, Duration(kPulseIntervalNs), TracePulse{});
 }
 
@@ -84,27 +93,68 @@ TraceClosed TracerState::close() {
   for (auto& [rank, output] : skewed_) close(output);
   own_.reset();
   skewed_.clear();
+  if (refused_ > 0) error_ += "; " + std::to_string(refused_) + " records are missing";
   return {hash_, records_, error_, config_.budget ? config_.budget->dropped() : 0};
 }
 
 void TracerState::close(Output& output) {
-  if (!holds_back()) write(output, std::exchange(output.held_back, {}));
-  if (output.held_back.empty()) note(output.file.close());
+  const std::string nothing;
+  if (!holds_back()) write(output, {nothing});
+  // A file without its end is not whole.
+  if (!output.held_back.empty() || output.has_gap) return;
+  if (auto closed = output.file.close(); !closed) note(closed.error());
 }
 
 bool TracerState::holds_back() const { return other_run_there_ && !stepped_; }
 
-void TracerState::write(Output& to, const std::string& frames, bool for_all_segments) {
-  if (holds_back()) {
-    to.held_back += frames;
-    return;
-  }
-  if (!to.held_back.empty()) note(to.file.write(std::exchange(to.held_back, {})));
-  note(for_all_segments ? to.file.write_for_all_segments(frames) : to.file.write(frames));
+// What is in `encoded_`.
+template <class Repeated>
+void TracerState::write_repeated(const Repeated& what) {
+  if (!own_) return;
+  write(*own_, {encoded_, 0, true});
+  own_->file.repeat(what);
 }
 
-void TracerState::note(const Expected<void>& written) {
-  if (!written && error_.empty()) error_ = written.error().message;
+void TracerState::write(Output& to, const Frames& frames) {
+  if (holds_back()) {
+    to.held_back += frames.bytes;
+    return;
+  }
+  if (!to.held_back.empty()) {
+    const std::string before = std::exchange(to.held_back, {});
+    put(to, {before, 0, true});
+  }
+  put(to, frames);
+}
+
+// After something was refused, the file first tells of it.
+void TracerState::put(Output& to, const Frames& frames) {
+  std::string before;
+  if (to.has_gap) append_left_out(before, to.refused);
+  before += to.owed;
+  const auto written = to.file.write(before.empty() ? frames.bytes : before + frames.bytes);
+  if (!written) {
+    note(written.error());
+    return refuse(to, frames);
+  }
+  to.owed.clear();
+  to.refused = 0;
+  to.has_gap = false;
+}
+
+void TracerState::refuse(Output& to, const Frames& frames) {
+  to.has_gap = true;
+  to.refused += frames.records;
+  refused_ += frames.records;
+  if (frames.is_owed && to.owed.size() + frames.bytes.size() <= kMostOwedBytes)
+    to.owed += frames.bytes;
+}
+
+// Whoever runs the job may make room before much is missing.
+void TracerState::note(const Error& failure) {
+  if (!error_.empty()) return;
+  error_ = failure.message;
+  self_->send(config_.owner, TraceRefused{error_});
 }
 
 std::int64_t TracerState::now_ns() const {

@@ -30,7 +30,7 @@ struct TraceSettings {
 
 struct TracerConfig {
   TraceSettings settings;
-  TraceOwner owner;  // receives TraceClosed
+  TraceOwner owner;  // receives TraceRefused and TraceClosed
   // Regains the records that were written; may be null.
   std::shared_ptr<TraceBudget> budget = nullptr;
   // Whether the trace shows that the process runs, every kPulseIntervalNs: not in virtual time.
@@ -54,12 +54,25 @@ class TracerState {
     TraceFileWriter file;
     Duration skew{0};
     std::string held_back = {};
+    std::string owed = {};      // comparisons and changes that were refused
+    std::uint64_t refused = 0;  // records that are not in the file, which is to tell of them
+    bool has_gap = false;       // something was refused since the last write
+  };
+  // What is handed to a file.
+  struct Frames {
+    const std::string& bytes;
+    std::uint64_t records = 0;
+    bool is_owed = false;  // if it is refused, it is written later
   };
 
   void add_skewed(TraceHeader header);
-  void write(Output& to, const std::string& frames, bool for_all_segments = false);
+  template <class Repeated>
+  void write_repeated(const Repeated& what);
+  void write(Output& to, const Frames& frames);
+  void put(Output& to, const Frames& frames);
+  void refuse(Output& to, const Frames& frames);
   void close(Output& output);
-  void note(const Expected<void>& written);
+  void note(const Error& failure);
   bool holds_back() const;
   std::int64_t now_ns() const;
 
@@ -73,11 +86,14 @@ class TracerState {
   std::uint64_t hash_ = kFnv1aStart;  // over the records' frames: equal runs have equal hashes
   std::uint64_t records_ = 0;
   std::uint64_t left_out_ = 0;  // that the file tells of
-  std::string error_;
-  std::string encoded_;  // scratch
+  std::uint64_t refused_ = 0;   // records, by the disk
+  std::string error_;           // the first one
+  std::string encoded_;         // scratch
 };
 
 // Takes records, clock samples and changes until CloseTrace, which it answers with TraceClosed.
+// What a file refuses, as one on a full disk, is told at once (TraceRefused) and left out; what
+// follows is written as soon as that is possible.
 TracerActor::behavior_type tracer(TracerActor::stateful_pointer<TracerState> self,
                                   TracerConfig config);
 

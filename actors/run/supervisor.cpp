@@ -292,6 +292,10 @@ void SupervisorState::on_trace_closed(const TraceClosed& closed) {
   end_if_closed();
 }
 
+void SupervisorState::on_trace_refused(const TraceRefused& refused) {
+  config_.observer->on_warning(trace_problem(refused));
+}
+
 void SupervisorState::on_process_closed(ProcessClosed closed) {
   closing_.close_process(closed.process);
   end_if_closed();
@@ -409,6 +413,7 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       [&state](AskRunState) { return state.on_ask_state(); },
       [&state](const ControlRequest& request) { return state.on_control(request); },
       [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },
+      [&state](const TraceRefused& refused) { state.on_trace_refused(refused); },
       [&state](ProcessClosed closed) {
         if (state.admits(closed)) state.on_process_closed(closed);
       },

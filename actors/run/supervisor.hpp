@@ -136,6 +136,7 @@ class SupervisorState {
   Vacancy on_ask_vacancy() const;
   void on_process_returned(ProcessReturned& returned);
   void on_trace_closed(const TraceClosed& closed);
+  void on_trace_refused(const TraceRefused& refused);
   void on_process_closed(ProcessClosed closed);
   RunState on_ask_state() const;
   caf::result<ControlReply> on_control(const ControlRequest& request);

@@ -7,12 +7,6 @@
 namespace grapevine {
 namespace {
 
-constexpr std::uint64_t kBurstNs = 5'000'000'000;  // samples of one burst are nearer than this
-
-std::int64_t round_trip(const ClockSample& sample) {
-  return wrapped_difference(sample.received_ns, sample.sent_ns);
-}
-
 // REQUIRES: from <= to.
 std::uint64_t distance(std::int64_t from, std::int64_t to) {
   return static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from);
@@ -26,12 +20,20 @@ std::int64_t whole(double number) {
 
 }  // namespace
 
+bool of_one_burst(std::int64_t first_ns, std::int64_t sent_ns) {
+  return distance(first_ns, sent_ns) <= kClockBurstNs;
+}
+
+std::int64_t round_trip(const ClockSample& sample) {
+  return wrapped_difference(sample.received_ns, sample.sent_ns);
+}
+
 ClockFit::ClockFit(std::int64_t offset_ns) : knots_{{0, offset_ns}} {}
 
 ClockFit::ClockFit(const std::vector<ClockSample>& samples) {
   for (auto first = samples.begin(); first != samples.end();) {
     const auto end = std::find_if(first, samples.end(), [first](const ClockSample& sample) {
-      return distance(first->sent_ns, sample.sent_ns) > kBurstNs;
+      return !of_one_burst(first->sent_ns, sample.sent_ns);
     });
     const auto best = std::min_element(
         first, end, [](const auto& a, const auto& b) { return round_trip(a) < round_trip(b); });

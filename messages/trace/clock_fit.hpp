@@ -7,6 +7,13 @@
 
 namespace grapevine {
 
+// The samples of one burst are no further apart than this.
+inline constexpr std::uint64_t kClockBurstNs = 5'000'000'000;
+
+// REQUIRES: first <= sent.
+bool of_one_burst(std::int64_t first_ns, std::int64_t sent_ns);
+std::int64_t round_trip(const ClockSample& sample);
+
 // remote -> head: the offset is that of the fastest answer of each burst of questions (Cristian
 // 1989: the error is at most half of its round trip), and linear between bursts, so that drift is
 // followed.

@@ -321,7 +321,7 @@ void MergedTrace::note_missing() {
           "of {:.3f} s",
           header.process, until));
     if (file.left_out > 0)
-      missing_.push_back(fmt::format("{}: {} records were left out, the disk was too slow",
+      missing_.push_back(fmt::format("{}: {} records were left out, the disk was full or too slow",
                                      name_in_trace(file.path), file.left_out));
   }
   note_missing_processes(present);

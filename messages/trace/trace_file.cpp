@@ -124,6 +124,7 @@ class Indexer {
     const auto records = decode_left_out(frame.body());
     if (!records) return records.error();
     index_.left_out += *records;
+    has_pulse_ = false;  // those that were due before may be among what was left out
     return {};
   }
 
@@ -165,35 +166,52 @@ std::optional<TraceFileName> read_trace_file_name(const std::string& name) {
 // ---- writing ----
 
 TraceFileWriter::TraceFileWriter(std::string folder, TraceHeader header, std::uint64_t limit)
-    : folder_(std::move(folder)), header_(std::move(header)), limit_(limit) {}
+    : folder_(std::move(folder)),
+      header_(std::move(header)),
+      limit_(limit),
+      repeated_(limit / kSegmentsWithinLimit / 2) {}
 
 Expected<void> TraceFileWriter::write(std::string_view frames) {
-  if (broken_ || frames.empty()) return {};
-  const bool full =
-      file_ && limit_ > 0 && segments_.back().bytes + frames.size() > limit_ / kSegmentsWithinLimit;
-  if (!file_ || full)
+  if (frames.empty()) return {};
+  if (!file_ || is_full(frames.size()))
     if (auto begun = begin_segment(); !begun) return begun;
   return append(frames);
 }
 
-Expected<void> TraceFileWriter::write_for_all_segments(std::string_view frames) {
-  if (limit_ > 0) for_all_segments_ += frames;
-  return write(frames);
+// At least half of a segment's share is for what it does not repeat, however long that is.
+bool TraceFileWriter::is_full(std::size_t more) const {
+  if (limit_ == 0) return false;
+  const Segment& segment = segments_.back();
+  const std::uint64_t share = limit_ / kSegmentsWithinLimit;
+  return segment.bytes - segment.repeated + more > share - std::min(segment.repeated, share / 2);
 }
 
 Expected<void> TraceFileWriter::begin_segment() {
   if (file_) ++header_.segment;
   file_.reset();
+  const bool is_first = segments_.empty() && header_.segment == 0;
   segments_.push_back(
-      {folder_ + "/" + trace_file_name(header_.process, header_.part, header_.segment), 0});
+      {folder_ + "/" + trace_file_name(header_.process, header_.part, header_.segment)});
+  const std::string path = segments_.back().path;
+  const auto give_up = [&](const Error& why) {
+    file_.reset();
+    std::remove(path.c_str());
+    segments_.pop_back();
+    return why;
+  };
   // A reader of an earlier run's file keeps what it has opened.
-  std::remove(segments_.back().path.c_str());
-  file_.reset(std::fopen(segments_.back().path.c_str(), "wb"));
-  if (!file_) return failed("open");
+  std::remove(path.c_str());
+  file_.reset(std::fopen(path.c_str(), "wb"));
+  if (!file_) return give_up(failed("open"));
+  // A write that fails leaves nothing behind for the next one.
+  std::setvbuf(file_.get(), nullptr, _IONBF, 0);
   remove_oldest();
   std::string start = trace_magic();
   append_header(start, header_);
-  return append(start + for_all_segments_);
+  const std::string repeated = is_first ? "" : repeated_.frames();
+  if (auto begun = append(start + repeated); !begun) return give_up(begun.error());
+  segments_.back().repeated = repeated.size();
+  return {};
 }
 
 void TraceFileWriter::remove_oldest() {
@@ -206,28 +224,33 @@ void TraceFileWriter::remove_oldest() {
   }
 }
 
+// All of it or nothing: half a frame would end the file for its readers.
 Expected<void> TraceFileWriter::append(std::string_view bytes) {
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) < bytes.size() ||
-      std::fflush(file_.get()) != 0)
-    return failed("write");
-  segments_.back().bytes += bytes.size();
-  return {};
+  Segment& segment = segments_.back();
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size()) {
+    segment.bytes += bytes.size();
+    return {};
+  }
+  const Error failure = failed("write");
+  std::clearerr(file_.get());
+  const auto end = static_cast<off_t>(segment.bytes);
+  if (::fseeko(file_.get(), end, SEEK_SET) != 0 || ::ftruncate(::fileno(file_.get()), end) != 0)
+    return failed("cut back");
+  return failure;
 }
 
 Expected<void> TraceFileWriter::close() {
-  if (broken_ || !file_) return {};
+  if (!file_) return {};
   std::string end;
   append_end(end);
-  if (auto written = append(end); !written) return written;
-  if (::fsync(::fileno(file_.get())) != 0) return failed("sync");
+  auto closed = append(end);
+  if (closed && ::fsync(::fileno(file_.get())) != 0) closed = failed("sync");
   file_.reset();
-  return {};
+  return closed;
 }
 
-Error TraceFileWriter::failed(const char* action) {
+Error TraceFileWriter::failed(const char* action) const {
   const int number = errno;
-  broken_ = true;
-  file_.reset();
   return {Errc::io,
           fmt::format("cannot {} '{}': {}", action, segments_.back().path, std::strerror(number))};
 }

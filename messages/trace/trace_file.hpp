@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "messages/expected.hpp"
+#include "messages/trace/repeated_frames.hpp"
 #include "messages/trace/trace_format.hpp"
 
 namespace grapevine {
@@ -35,10 +36,15 @@ class TraceFileWriter {
   // `folder` exists. `limit`: bytes of all segments together, the oldest are removed; 0: none.
   TraceFileWriter(std::string folder, TraceHeader header, std::uint64_t limit);
 
-  // Frames that are whole. Errors (io) name the file: from then on nothing is written.
+  // Frames that are whole. Errors (io) name the file: it has none of these frames, and may take
+  // later ones.
   Expected<void> write(std::string_view frames);
-  // The same, and again at the beginning of later segments: without it they could not be read.
-  Expected<void> write_for_all_segments(std::string_view frames);
+  // Is in the trace; later segments repeat it at their beginning: without it they could not be
+  // read.
+  template <class Repeated>
+  void repeat(const Repeated& what) {
+    if (limit_ > 0) repeated_.add(what);
+  }
   // Writes the end, and syncs to the disk. Nothing may follow.
   Expected<void> close();
 
@@ -46,19 +52,20 @@ class TraceFileWriter {
   struct Segment {
     std::string path;
     std::uint64_t bytes = 0;
+    std::uint64_t repeated = 0;  // of these: what its beginning repeats
   };
+  bool is_full(std::size_t more) const;
   Expected<void> begin_segment();
   Expected<void> append(std::string_view bytes);
   void remove_oldest();
-  Error failed(const char* action);
+  Error failed(const char* action) const;
 
   const std::string folder_;
   TraceHeader header_;
   const std::uint64_t limit_;
   OpenFile file_;
   std::deque<Segment> segments_;  // that are on the disk; the last is open
-  std::string for_all_segments_;
-  bool broken_ = false;
+  RepeatedFrames repeated_;
 };
 
 // Where the records of one rank stand in a file.
@@ -88,7 +95,7 @@ struct TraceFileIndex {
   std::vector<Pause> pauses;
   std::vector<SettingsChange> changes;
   std::int64_t last_ns = 0;    // of all that has a time
-  std::uint64_t left_out = 0;  // records for which there was no room in memory
+  std::uint64_t left_out = 0;  // records for which there was no room in memory or on the disk
   bool closed = false;         // the file has its end
   std::string problem;         // why the rest of it cannot be read; empty: it is whole
 };

@@ -54,6 +54,7 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [](Watchdog) {},
           [](CollectAgain) {},
           [](const TraceClosed&) {},
+          [](const TraceRefused&) {},
           [](ProcessClosed) {},
           [](const LinkLost&) {},
           [](AskAgain) {},
@@ -78,15 +79,11 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
 
 // The agent of a process; ignores the end of the run.
 ProcessAgentActor::behavior_type stand_in(ProcessAgentActor::pointer) {
-  return {[](const RunEnded&) {},
-          [](const TraceClosed&) {},
-          [](StopRequested) {},
-          [](CheckpointRequested) {},
-          [](const ResumeFrom&) {},
-          [](ProcessLost) {},
-          [](ExpectProcess) {},
-          [](Ping) { return Pong{}; },
-          [](AskClock) { return ClockReading{}; }};
+  return {[](const RunEnded&) {},      [](const TraceClosed&) {},
+          [](const TraceRefused&) {},  [](StopRequested) {},
+          [](CheckpointRequested) {},  [](const ResumeFrom&) {},
+          [](ProcessLost) {},          [](ExpectProcess) {},
+          [](Ping) { return Pong{}; }, [](AskClock) { return ClockReading{}; }};
 }
 
 PeerActor::behavior_type idle_peer(PeerActor::pointer) {

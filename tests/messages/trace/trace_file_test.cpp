@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -173,9 +176,11 @@ TEST(TraceFile, ALimitKeepsTheNewest) {
   constexpr int kFrames = 3000;
   const TestFolder folder;
   TraceFileWriter writer(folder.path(), header_of(1), kLimit);
+  const ClockSample sample{1, 10, 20, 30};
   std::string clock;
-  append_clock(clock, {1, 10, 20, 30});
-  ASSERT_TRUE(writer.write_for_all_segments(clock).ok());
+  append_clock(clock, sample);
+  ASSERT_TRUE(writer.write(clock).ok());
+  writer.repeat(sample);
   for (int i = 0; i < kFrames; ++i) {
     std::vector<TraceRecord> records;
     for (int j = 0; j < 10; ++j)
@@ -208,6 +213,58 @@ TEST(TraceFile, ALimitKeepsTheNewest) {
   }
 }
 
+// Eight processes and some changes of settings for a day. What each segment repeats takes no more
+// of the limit than it may, and tells of the whole day.
+TEST(TraceFile, WhatSegmentsRepeatDoesNotGrow) {
+  constexpr std::uint64_t kLimit = 1 << 20;
+  constexpr std::int64_t kSecond = 1000000000, kDay = 86400 * kSecond;
+  const TestFolder folder;
+  TraceHeader header = header_of(8);
+  header.processes = 8;
+  TraceFileWriter writer(folder.path(), header, kLimit);
+  const auto add = [&](const auto& what, auto append) {
+    std::string frame;
+    append(frame, what);
+    ASSERT_TRUE(writer.write(frame).ok());
+    writer.repeat(what);
+  };
+  std::int64_t begun = 0;
+  for (std::int64_t at = 0; at < kDay; at += 30 * kSecond) {
+    for (std::int32_t process = 1; process < 8; ++process)
+      for (int i = 0; i < 8; ++i) {
+        const std::int64_t sent = at + i * 1000000;
+        add(ClockSample{process, sent, sent + 5 * kSecond, sent + 300000 + 100000 * (i % 3), 77},
+            &append_clock);
+      }
+    add(SettingsChange{at, {{"lr", std::string(100, 'x')}}}, &append_change);
+    std::vector<TraceRecord> records;
+    for (int i = 0; i < 512; ++i)
+      records.push_back(
+          testing_apps::record_of(EventKind::step_done, at + i * kSecond / 20, 0, begun++));
+    std::string frame;
+    append_records(frame, records);
+    ASSERT_TRUE(writer.write(frame).ok());
+    ASSERT_LE(bytes_in(folder.path()), kLimit) << "after " << at / kSecond << " s";
+  }
+  ASSERT_TRUE(writer.close().ok());
+  std::int64_t records = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    const auto index = index_trace_file(entry.path().string());
+    ASSERT_TRUE(index.ok());
+    for (const RecordsFrame& frame : index->records) records += frame.head.count;
+    for (std::int32_t process = 1; process < 8; ++process) {
+      std::vector<std::int64_t> sent;
+      for (const ClockSample& sample : index->clocks)
+        if (sample.process == process) sent.push_back(sample.sent_ns);
+      ASSERT_GE(sent.size(), 16U);
+      EXPECT_EQ(sent.front(), 0);
+      EXPECT_GT(sent.back(), kDay / 2);
+    }
+    EXPECT_GT(index->changes.back().time_ns, kDay / 2);
+  }
+  EXPECT_GT(records, 512 * 100) << "an hour";
+}
+
 TEST(TraceFile, AFolderThatIsMissingIsAnErrorOfTheFirstWrite) {
   const TestFolder folder;
   TraceFileWriter writer(folder.path("absent"), header_of(1), 0);
@@ -217,8 +274,106 @@ TEST(TraceFile, AFolderThatIsMissingIsAnErrorOfTheFirstWrite) {
   ASSERT_FALSE(written.ok());
   EXPECT_EQ(written.error().code, Errc::io);
   EXPECT_NE(written.error().message.find("absent/process-0000.gvtrace"), std::string::npos);
-  EXPECT_TRUE(writer.write(frame).ok()) << "said once";
   EXPECT_TRUE(writer.close().ok());
+}
+
+// ---- a disk that refuses ----
+
+// No file of this process grows beyond so many bytes.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(std::uint64_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit limit { bytes, before_.rlim_max };
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  struct rlimit before_ {};
+  void (*handler_)(int) = SIG_DFL;
+};
+
+std::string step_frame(Step step) {
+  std::string frame;
+  append_records(frame, {testing_apps::record_of(EventKind::step_done, 10 * step, 0, step)});
+  return frame;
+}
+
+TEST(TraceFile, AFileOnAFullDiskStaysWholeAndGoesOn) {
+  const TestFolder folder;
+  TraceFileWriter writer(folder.path(), header_of(1), 0);
+  std::vector<Step> written;
+  const auto write_steps = [&](Step first, Step end) {
+    int refused = 0;
+    for (Step step = first; step < end; ++step)
+      if (writer.write(step_frame(step)).ok())
+        written.push_back(step);
+      else
+        ++refused;
+    return refused;
+  };
+  int refused = write_steps(0, 10);
+  EXPECT_EQ(refused, 0);
+  const std::string path = folder.path("process-0000.gvtrace");
+  {
+    // Half of a frame fits.
+    const FileSizeLimit limit(std::filesystem::file_size(path) + step_frame(20).size() / 2);
+    refused = write_steps(10, 20);
+  }
+  EXPECT_EQ(refused, 10);
+  EXPECT_EQ(index_trace_file(path)->problem, "");
+  EXPECT_EQ(write_steps(20, 30), 0);
+  ASSERT_TRUE(writer.close().ok());
+  const auto index = index_trace_file(path);
+  ASSERT_TRUE(index.ok());
+  EXPECT_EQ(index->problem, "");
+  EXPECT_TRUE(index->closed);
+  std::vector<Step> steps;
+  const auto records = read_trace_file(path);
+  ASSERT_TRUE(records.ok()) << records.error().message;
+  for (const TraceRecord& record : *records) steps.push_back(record.step);
+  EXPECT_EQ(steps, written);
+  EXPECT_EQ(steps.size(), 20U);
+}
+
+TEST(TraceFile, AFileThatCannotBeBegunIsBegunLater) {
+  const TestFolder folder;
+  TraceFileWriter writer(folder.path(), header_of(1), 0);
+  bool begun = true;
+  {
+    const FileSizeLimit limit(20);
+    begun = writer.write(step_frame(0)).ok();
+  }
+  EXPECT_FALSE(begun);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  EXPECT_TRUE(writer.write(step_frame(1)).ok());
+  ASSERT_TRUE(writer.close().ok());
+  const auto records = read_trace_file(folder.path("process-0000.gvtrace"));
+  ASSERT_TRUE(records.ok()) << records.error().message;
+  EXPECT_EQ(records->size(), 1U);
+}
+
+// Pulses were left out, too: that is no pause.
+TEST(TraceFile, WhatWasLeftOutIsNoPause) {
+  const TestFolder folder;
+  std::string bytes = trace_magic();
+  append_header(bytes, header_of(1));
+  append_pulse(bytes, 50000000);
+  append_left_out(bytes, 7);
+  append_pulse(bytes, 900000000);
+  const std::string path = folder.path("process-0000.gvtrace");
+  put(path, bytes);
+  const auto index = index_trace_file(path);
+  ASSERT_TRUE(index.ok());
+  EXPECT_EQ(index->left_out, 7U);
+  EXPECT_TRUE(index->pauses.empty());
 }
 
 }  // namespace trace_file_test
