@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "messages/ids.hpp"
 #include "tests/apps/control/control_run.hpp"
 
 namespace grapevine {
