@@ -1,6 +1,15 @@
 #include "actors/run/simulation/run_check.hpp"
 
+#include <algorithm>
+
 namespace grapevine {
+
+bool RunCheck::is_missing(const RunResult& result, std::size_t rank) {
+  const auto has = [rank](const std::vector<Rank>& ranks) {
+    return std::find(ranks.begin(), ranks.end(), static_cast<Rank>(rank)) != ranks.end();
+  };
+  return has(result.lost) || has(result.vacant);
+}
 
 void RunCheck::report(std::string what) {
   if (++count_ <= kMostKept) violations_.push_back(std::move(what));

@@ -66,6 +66,8 @@ class RunCheck : public NetworkWatch {
  protected:
   void report(std::string what);
   const CheckedRun& run() const { return run_; }
+  // Whether the rank takes no part at the end: it is lost, or its place vacant.
+  static bool is_missing(const RunResult& result, std::size_t rank);
 
  private:
   static constexpr std::size_t kMostKept = 8;

@@ -18,14 +18,10 @@ class LivenessCheck final : public RunCheck {
     }
     // Fewer ranks take over the steps of those that are lost.
     if (!run().plans_each_rank) return;
-    for (std::size_t rank = 0; rank < result.steps.size(); ++rank) {
-      const bool lost =
-          std::count(result.lost.begin(), result.lost.end(), static_cast<Rank>(rank)) > 0 ||
-          std::count(result.vacant.begin(), result.vacant.end(), static_cast<Rank>(rank)) > 0;
-      if (!lost && result.steps[rank] < run().steps)
+    for (std::size_t rank = 0; rank < result.steps.size(); ++rank)
+      if (!is_missing(result, rank) && result.steps[rank] < run().steps)
         report(fmt::format("rank {} ended after {} of {} steps", rank, result.steps[rank],
                            run().steps));
-    }
   }
 };
 

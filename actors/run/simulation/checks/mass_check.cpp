@@ -88,12 +88,8 @@ class MassCheck final : public RunCheck {
 
   // Ranks that are lost while the others finish take their weight with them.
   bool settled(const RunResult& result) const {
-    for (std::size_t rank = 0; rank < steps_since_loss_.size(); ++rank) {
-      const bool lost =
-          std::count(result.lost.begin(), result.lost.end(), static_cast<Rank>(rank)) > 0 ||
-          std::count(result.vacant.begin(), result.vacant.end(), static_cast<Rank>(rank)) > 0;
-      if (losses_ > 0 && !lost && steps_since_loss_[rank] < 2) return false;
-    }
+    for (std::size_t rank = 0; rank < steps_since_loss_.size(); ++rank)
+      if (losses_ > 0 && !is_missing(result, rank) && steps_since_loss_[rank] < 2) return false;
     return true;
   }
 
