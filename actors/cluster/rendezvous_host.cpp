@@ -176,16 +176,15 @@ Addresses RendezvousState::on_ask_addresses(const AskAddresses& ask) {
     ignore("ignored a question for the addresses of the job by a process that was not admitted");
     return page;
   }
+  const Join of_vacant_place;
   std::size_t bytes = 0;
   for (std::int32_t process = std::max(0, ask.first); process < config_.processes; ++process) {
     const auto found = participants_.find(process);
-    // Of a vacant place: none.
-    const std::string host = found == participants_.end() ? "" : found->second.join.host;
-    const std::string address = found == participants_.end() ? "" : found->second.join.address;
-    bytes += host.size() + address.size() + kBytesOfEntry;
+    const Join& join = found == participants_.end() ? of_vacant_place : found->second.join;
+    bytes += join.host.size() + join.address.size() + kBytesOfEntry;
     if (bytes > kMostPage && !page.hosts.empty()) break;
-    page.hosts.push_back(host);
-    page.addresses.push_back(address);
+    page.hosts.push_back(join.host);
+    page.addresses.push_back(join.address);
   }
   if (!config_.secret.empty()) page.proof = proof_of_addresses(config_.secret, ask.nonce, page);
   return page;

@@ -20,14 +20,14 @@ constexpr char kForms[] =
     "crash=R@T, restart=R@T, join=R@T, pause=R@T+D, partition=R1-R2@T+D, slow=R1-R2xF@T+D, "
     "skew=R:D or random=N, with times like "
     "0.5 (seconds) or 300ms";
+constexpr std::int64_t kMostFaults = 10'000;
+constexpr double kMostSlow = 1e6;
+constexpr double kMostFaultSeconds = 1e6;  // as parse_duration
+
 // Of a rank's life: it ends or begins.
 bool is_of_life(Fault::Kind kind) {
   return kind == Fault::Kind::crash || kind == Fault::Kind::restart || kind == Fault::Kind::join;
 }
-
-constexpr std::int64_t kMostFaults = 10'000;
-constexpr double kMostSlow = 1e6;
-constexpr double kMostFaultSeconds = 1e6;  // as parse_duration
 
 Error bad_term(const std::string& term, const std::string& why) {
   return bad_input("--fail '" + term + "': expected " + why);
@@ -222,8 +222,8 @@ Expected<void> add_term(const std::string& term, const FaultBounds& bounds,
   }
   if (name == "skew") return add_skew(term, value, bounds, faults);
   if ((name == "restart" || name == "join") && !bounds.restarts)
-    return bad_input("--fail '" + term + "': a " + (name == "join" ? "" : "lost ") +
-                     "rank cannot " + (name == "join" ? "join" : "return") +
+    return bad_input("--fail '" + term +
+                     "': " + (name == "join" ? "a rank cannot join" : "a lost rank cannot return") +
                      " in this wiring: use crash or pause");
   const std::vector<std::pair<std::string, Fault::Kind>> kinds = {
       {"crash", Fault::Kind::crash},         {"restart", Fault::Kind::restart},

@@ -495,10 +495,8 @@ class TrainCommand : public Command {
     progress.start.step /= job.options.workers;
     progress.start.steps /= job.options.workers;
     display.begin_progress(std::move(progress));
-    const std::int32_t vacant =
-        job.launched ? static_cast<std::int32_t>(job.run.vacant().size() / job.local_ranks.size())
-                     : 0;
-    const std::int32_t others = job.launched ? job.launched->processes - 1 - vacant : 0;
+    const auto of_each = static_cast<std::int32_t>(job.local_ranks.size());  // process
+    const std::int32_t others = job.launched ? job.run.beginning_workers() / of_each - 1 : 0;
     if (others > 0)
       tally->begin_phase("waiting for " + std::to_string(others) +
                          (others == 1 ? " other process" : " other processes"));

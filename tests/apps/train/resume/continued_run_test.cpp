@@ -197,23 +197,25 @@ void expect_shared(const Shape& shape, const Seen& seen, std::int64_t spent = 0)
   EXPECT_LT(total, (least + shape.parts.back().workers) * shape.batch);
 }
 
+// From 1 to `most`.
+std::int64_t upto(std::mt19937_64& rng, std::uint64_t most) {
+  return 1 + static_cast<std::int64_t>(rng() % most);
+}
+
 Shape random_shape(std::uint64_t seed) {
   std::mt19937_64 rng(seed);
-  const auto upto = [&rng](std::uint64_t most) {
-    return 1 + static_cast<std::int64_t>(rng() % most);
-  };
   Shape shape;
   shape.by_length = rng() % 2 == 0;
-  shape.batch = upto(4);
+  shape.batch = upto(rng, 4);
   std::int64_t most = 0;
   for (int i = 0; i < 3; ++i) {
-    shape.parts.push_back({upto(5), 0, 0});
+    shape.parts.push_back({upto(rng, 5), 0, 0});
     most = std::max(most, shape.parts.back().workers);
   }
-  shape.samples = most * shape.batch + upto(40);
+  shape.samples = most * shape.batch + upto(rng, 40);
   const std::int64_t first = shape.parts.front().workers;
   const std::int64_t steps = shape.samples / (first * shape.batch);  // an epoch
-  shape.parts.front().steps = upto(static_cast<std::uint64_t>(2 * steps));
+  shape.parts.front().steps = upto(rng, static_cast<std::uint64_t>(2 * steps));
   // Amid an epoch, and at the end of one.
   shape.parts[1].epochs = std::floor(static_cast<double>(shape.parts[0].steps) / steps) + 1.5;
   shape.parts[2].epochs = std::ceil(shape.parts[1].epochs) + static_cast<double>(rng() % 2);
@@ -239,14 +241,12 @@ TEST(SharedEpochs, RanksThatJoinTakeWhatIsLeft) {
   std::int64_t joined = 0, dropped = 0;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     std::mt19937_64 rng(seed);
-    const auto upto = [&rng](std::uint64_t most) {
-      return 1 + static_cast<std::int64_t>(rng() % most);
-    };
     Shape shape;
     shape.by_length = rng() % 2 == 0;
-    shape.batch = upto(4);
-    const std::int64_t places = 1 + upto(5), initial = upto(static_cast<std::uint64_t>(places - 1));
-    shape.samples = places * shape.batch * 4 + upto(40);
+    shape.batch = upto(rng, 4);
+    const std::int64_t places = 1 + upto(rng, 5),
+                       initial = upto(rng, static_cast<std::uint64_t>(places - 1));
+    shape.samples = places * shape.batch * 4 + upto(rng, 40);
     shape.parts = {{places, 0, 1.5 + static_cast<double>(rng() % 3) / 2}};
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + text_of(shape) + ", of which " +
                  std::to_string(initial) + " begin");
