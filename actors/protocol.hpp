@@ -439,6 +439,9 @@ struct PrepareShards {
   std::vector<PeerActor> peers;  // by rank
 };
 
+// Between a Peer whose model is on a device and the transport.
+using OutgoingStagerActor = caf::typed_actor<caf::reacts_to<Envelope>>;
+using IncomingStagerActor = caf::typed_actor<caf::reacts_to<Envelope>, caf::reacts_to<PeerLost>>;
 using EvaluatorActor = caf::typed_actor<caf::reacts_to<EpochModel>, caf::reacts_to<ModelOffer>,
                                         caf::reacts_to<MembersChanged>>;
 using CheckpointWriterActor =

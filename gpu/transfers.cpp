@@ -115,6 +115,13 @@ at::Tensor Transfers::upload(const at::Tensor& host, DeviceSlot& slot) {
   return slot.memory;
 }
 
+FrozenTensor Transfers::send_up(const FrozenTensor& from) {
+  const auto scope = runtime_->enter(Stream::upload);
+  at::Tensor memory = on_device(from.sizes(), from.dtype());
+  copy_up(memory, from.read());
+  return FrozenTensor::freeze(std::move(memory));
+}
+
 Batch Transfers::upload(const Batch& host) {
   if (runtime_->in_host_memory()) return host;
   const auto scope = runtime_->enter(Stream::upload);
@@ -151,6 +158,11 @@ at::Tensor Transfers::download(const at::Tensor& result) {
     late_.push_back({host, result});
   }
   return host;
+}
+
+at::Tensor Transfers::download(const FrozenTensor& result) {
+  const auto scope = runtime_->enter(Stream::download);
+  return download(result.read());  // the stream waits for the one that wrote it
 }
 
 Expected<void> Transfers::finish() {

@@ -62,6 +62,9 @@ class Transfers {
   at::Tensor upload(const FrozenTensor& from, DeviceSlot& slot);
   // The same of a tensor in the host's memory.
   at::Tensor upload(const at::Tensor& host, DeviceSlot& slot);
+  // `from`, of the host's memory, in memory of its own that is complete after the upload stream's
+  // work; `from` may end when this returns. REQUIRES: a device with memory of its own.
+  FrozenTensor send_up(const FrozenTensor& from);
   // Whether upload() takes it as it is, and it is not in the host's memory.
   bool is_resident(const FrozenTensor& t) const;
 
@@ -79,6 +82,8 @@ class Transfers {
   // A tensor on the host, the only handle on its storage, that holds `result` after finish(). On a
   // device in host memory: `result`. REQUIRES: contiguous, computed before end_compute().
   at::Tensor download(const at::Tensor& result);
+  // The same of what any stream of the device has written.
+  at::Tensor download(const FrozenTensor& result);
 
   // Waits until all downloads are here. Errors: those of DeviceRuntime::host_wait.
   Expected<void> finish();

@@ -46,6 +46,9 @@ class RankRouter {
   Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox);
   void detach(Rank rank);
   TransportCounters counters(Rank rank) const { return local_.counters(rank); }
+  bool by_reference(Rank from, Rank to) const {
+    return placement().is_local(from) && placement().is_local(to);
+  }
 
   // From a local rank to any. Dropped and counted where either is not up. REQUIRES: a message to
   // another process can be encoded, and its tensors are on the CPU.

@@ -48,6 +48,9 @@ class Transport {
   // Totals of one sending rank.
   virtual TransportCounters counters(Rank rank) const = 0;
   virtual std::int32_t world_size() const = 0;
+  // Whether messages between these ranks carry their tensors as they are: both are in this process.
+  // The tensors of all other messages are in the host's memory.
+  virtual bool by_reference(Rank /*from*/, Rank /*to*/) const { return false; }
   // Bytes of messages that wait in this process until the links to other processes take them, at
   // the moment. 0 where nothing waits, and where the transport does not count them.
   virtual std::uint64_t queued_bytes() const { return 0; }

@@ -30,10 +30,11 @@ constexpr Duration kTraceDelay = std::chrono::milliseconds(200);
 // The Marker that stands for a message that its transport has lost: it counts as received.
 constexpr std::int64_t kLostMessage = -1;
 
-// Where the transport delivers to: the Peer's mailbox. Any thread.
+// Where the transport delivers to: the mailbox of the Peer, or of its stager. Any thread.
+template <class Receiver>
 class MailboxInbox : public Inbox {
  public:
-  explicit MailboxInbox(PeerActor peer) : peer_(std::move(peer)) {}
+  explicit MailboxInbox(Receiver peer) : peer_(std::move(peer)) {}
   void deliver(Envelope envelope) override { caf::anon_send(peer_, std::move(envelope)); }
   void peer_down(Rank rank, const std::string& reason) override {
     caf::anon_send(peer_, PeerLost{rank, reason});
@@ -46,13 +47,17 @@ class MailboxInbox : public Inbox {
   }
 
  private:
-  PeerActor peer_;
+  Receiver peer_;
 };
 
 }  // namespace
 
 std::shared_ptr<Inbox> make_mailbox_inbox(PeerActor peer) {
-  return std::make_shared<MailboxInbox>(std::move(peer));
+  return std::make_shared<MailboxInbox<PeerActor>>(std::move(peer));
+}
+
+std::shared_ptr<Inbox> make_mailbox_inbox(IncomingStagerActor stager) {
+  return std::make_shared<MailboxInbox<IncomingStagerActor>>(std::move(stager));
 }
 
 // ---- start and end ----
@@ -73,6 +78,7 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
   step_times_ = StepTimes(static_cast<std::uint64_t>(config_.rank));
   const auto scope = enter_device();
   if (!device().is_cpu()) stream_ = current_stream(device());
+  if (config_.outgoing) self_->link_to(config_.outgoing);
   dimension_ = config_.parameters.numel();
   model_.x = placed(std::exchange(config_.parameters, {}));
   buffers_ = placed(std::exchange(config_.buffers, {}));
@@ -150,7 +156,7 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
   }
   member_.count_sent(to);
   figures_.add_sent(to, event.bytes);
-  config_.transport->send(std::move(envelope));
+  hand_over(std::move(envelope));
 }
 
 // Of a role that is about to be replaced nothing is computed: the one after it asks again.
@@ -478,7 +484,7 @@ void PeerState::cut(std::int64_t id) {
     const std::uint64_t bytes = config_.transport->size_of(envelope);
     ledger_.bytes_sent += bytes;
     figures_.add_sent(peer, bytes);
-    config_.transport->send(std::move(envelope));
+    hand_over(std::move(envelope));
   }
   finish_cut_if_complete();
 }

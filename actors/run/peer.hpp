@@ -37,6 +37,7 @@ struct PeerConfig {
   WorkerConfig worker;  // of no use to a server
   // The device that keeps the model, with streams of this rank's own; null: the host's memory.
   std::shared_ptr<DeviceRuntime> device;
+  OutgoingStagerActor outgoing;  // for messages to other processes; null: they leave as they are
   std::vector<Stall> stalls;          // of the run's messages
   FrozenTensor parameters;            // [d] at the start
   FrozenTensor buffers;               // [b] at the start, or empty
@@ -215,6 +216,8 @@ class PeerState : public Env {
   // The same for the vectors of a message (each_model_vector); its other tensors stay in the host's
   // memory. REQUIRES: as placed().
   void place(Envelope& envelope) const;
+  // To the transport, by way of the stager where the receiver is in another process.
+  void hand_over(Envelope envelope);
   void fail(Error error);
 
   // Constant after init.
@@ -277,6 +280,8 @@ class PeerState : public Env {
 // for all of them before the first StartTraining, because CAF initialises actors lazily and a
 // message to a rank that is not attached is lost.
 std::shared_ptr<Inbox> make_mailbox_inbox(PeerActor peer);
+// The same of a peer whose messages its stager receives (incoming_stager).
+std::shared_ptr<Inbox> make_mailbox_inbox(IncomingStagerActor stager);
 
 PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerConfig config);
 

@@ -22,6 +22,7 @@
 #include "actors/run/models/model_fetcher.hpp"
 #include "actors/run/models/model_sender.hpp"
 #include "actors/run/peer.hpp"
+#include "actors/run/peer/stager.hpp"
 #include "actors/run/scheduling.hpp"
 #include "actors/run/simulation/control_link.hpp"
 #include "algorithms/wiring/role_type.hpp"
@@ -67,10 +68,10 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
   }
 
   // Beside the scheduler's threads where the run is real.
-  template <class F, class Config>
-  auto spawn_aside(F behavior, Config config) {
-    return detach_ ? system_.spawn<caf::detached>(behavior, std::move(config))
-                   : system_.spawn(behavior, std::move(config));
+  template <class F, class Config, class... Rest>
+  auto spawn_aside(F behavior, Config config, Rest... rest) {
+    return detach_ ? system_.spawn<caf::detached>(behavior, std::move(config), std::move(rest)...)
+                   : system_.spawn(behavior, std::move(config), std::move(rest)...);
   }
 
   // All of a run in this process; training begins at once.
@@ -156,8 +157,19 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
 
   PeerActor spawn_peer(Rank rank, const SupervisorActor& supervisor,
                        const EvaluatorActor& evaluator, const TracerActor& tracer) {
-    PeerActor spawned = system_.spawn(peer, peer_config(rank, supervisor, evaluator, tracer));
-    const auto attached = config_.transport->attach(rank, make_mailbox_inbox(spawned));
+    PeerConfig config = peer_config(rank, supervisor, evaluator, tracer);
+    const bool staged = config.device && !exchanges_by_reference(rank);
+    StagerConfig incoming;
+    if (staged) {
+      config.outgoing = spawn_aside(
+          outgoing_stager, stager_config(config, config_.peer_devices[static_cast<std::size_t>(rank)].outgoing));
+      incoming = stager_config(config, config_.peer_devices[static_cast<std::size_t>(rank)].incoming);
+    }
+    PeerActor spawned = system_.spawn(peer, std::move(config));
+    std::shared_ptr<Inbox> inbox =
+        staged ? make_mailbox_inbox(spawn_aside(incoming_stager, std::move(incoming), spawned))
+               : make_mailbox_inbox(spawned);
+    const auto attached = config_.transport->attach(rank, std::move(inbox));
     GRAPEVINE_CHECK(attached.ok(), attached.error().message);
     return spawned;
   }
@@ -176,6 +188,24 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
 
   // The same in all processes of the run, and in no other run.
   std::string shard_nonce() const { return std::to_string(config_.trace.header.run); }
+
+  bool exchanges_by_reference(Rank rank) const {
+    for (Rank other = 0; other < config_.world_size(); ++other)
+      if (!config_.transport->by_reference(rank, other)) return false;
+    return true;
+  }
+
+  StagerConfig stager_config(const PeerConfig& peer, std::shared_ptr<DeviceRuntime> device) const {
+    GRAPEVINE_CHECK(device != nullptr, "rank ", peer.rank, " has no streams for its messages");
+    StagerConfig stager;
+    stager.rank = peer.rank;
+    stager.device = std::move(device);
+    stager.transport = peer.transport;
+    stager.supervisor = peer.supervisor;
+    stager.model_bytes = peer.parameters.nbytes();
+    stager.patience = std::max(config_.patience, config_.first_patience.value_or(Duration{0}));
+    return stager;
+  }
 
   SupervisorConfig supervisor_config(std::shared_ptr<RunObserver> observer) {
     SupervisorConfig supervision;
@@ -292,10 +322,9 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
                                  nullptr, detach_, run_start_ns_};
     }
     if (!config_.peer_devices.empty()) {
-      GRAPEVINE_CHECK(!config_.cluster, "models on devices take one process");
       GRAPEVINE_CHECK(config_.peer_devices.size() == static_cast<std::size_t>(config_.world_size()),
                       config_.peer_devices.size(), " devices for ", config_.world_size(), " ranks");
-      peer.device = config_.peer_devices[static_cast<std::size_t>(rank)];
+      peer.device = config_.peer_devices[static_cast<std::size_t>(rank)].peer;
     }
     peer.stalls = config_.delay.stalls();
     // All ranks start from the same parameters: models are initialised from the job's seed.

@@ -66,6 +66,14 @@ struct Return {
   Duration at{0};  // since the start
 };
 
+// The device that keeps the model of a rank, for each actor that uses it with streams of its own.
+struct PeerDevice {
+  std::shared_ptr<DeviceRuntime> peer;  // null: the model is in the host's memory
+  // Of the rank's stagers. REQUIRES: not null where other ranks are in other processes.
+  std::shared_ptr<DeviceRuntime> outgoing = nullptr;
+  std::shared_ptr<DeviceRuntime> incoming = nullptr;
+};
+
 struct RunConfig {
   std::int32_t ranks = 1;  // those that train, then the servers of the plan, if any
   // That the transport has beyond these: for servers of wirings that come while the run trains.
@@ -76,9 +84,9 @@ struct RunConfig {
   std::optional<ClusterConfig> cluster;  // nothing: all ranks are in this process
   // By rank that trains; null for those of other processes.
   std::vector<std::shared_ptr<Compute>> computes;
-  // By rank, servers and spare ranks included: the devices that keep the models
-  // (PeerConfig::device). Empty: all models are in the host's memory. REQUIRES: one process.
-  std::vector<std::shared_ptr<DeviceRuntime>> peer_devices;
+  // By rank, servers and spare ranks included: the devices that keep the models. Empty: all models
+  // are in the host's memory. Of no use for ranks of other processes.
+  std::vector<PeerDevice> peer_devices;
   std::shared_ptr<Compute> evaluator;   // null: no validation beside training
   DelayModel delay;                     // stragglers
   std::vector<Death> deaths;            // of run_virtual() alone

@@ -151,8 +151,7 @@ Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank,
 
 // Why the ranks cannot keep their models on the workers' devices; empty: they can.
 std::string why_on_host(const TrainJob& job, const std::vector<Devices>& workers) {
-  if (job.launched || job.run.cluster || workers.empty())
-    return "the ranks are in several processes, which exchange from the host's memory";
+  if (workers.empty()) return "no rank of this process trains";
   if (workers.front().front().is_cpu()) return "the workers compute on the CPU";
   if (job.options.devices_per_worker > 1) return "a worker has several GPUs (--devices-per-worker)";
   const Plan& plan = job.run.parts->plan;
@@ -170,7 +169,20 @@ bool compresses_on_host(const SharedParts& parts) {
                      [](const auto& level) { return compresses_on_host(*level); });
 }
 
-// Streams of each rank's own; a server is on the device of a worker.
+// For each actor of the rank streams of its own.
+Expected<PeerDevice> open_for_peer(at::Device device, bool other_processes) {
+  PeerDevice opened;
+  for (auto* const runtime : {&opened.peer, &opened.outgoing, &opened.incoming}) {
+    if (runtime != &opened.peer && !other_processes) break;
+    auto made = open_device(device);
+    if (!made) return made.error();
+    *runtime = *std::move(made);
+  }
+  return opened;
+}
+
+// Of the ranks of this process; a server, which only the first process has, is on the device of a
+// worker.
 Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers) {
   const std::string& asked = job.options.peers;
   if (asked != "host" && asked != "device" && asked != "auto")
@@ -185,11 +197,14 @@ Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers) {
     spdlog::info("--peers auto: the ranks keep their models in the host's memory: {}", why);
     return {};
   }
-  std::vector<std::shared_ptr<DeviceRuntime>> devices;
-  for (std::int32_t rank = 0; rank < job.run.world_size(); ++rank) {
-    auto runtime = open_device(workers[static_cast<std::size_t>(rank) % workers.size()].front());
-    if (!runtime) return runtime.error();
-    devices.push_back(*std::move(runtime));
+  std::vector<Rank> ranks = job.local_ranks;
+  for (Rank rank = job.run.workers(); job.is_head() && rank < job.run.world_size(); ++rank)
+    ranks.push_back(rank);
+  std::vector<PeerDevice> devices(static_cast<std::size_t>(job.run.world_size()));
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    auto opened = open_for_peer(workers[i % workers.size()].front(), job.launched.has_value());
+    if (!opened) return opened.error();
+    devices[static_cast<std::size_t>(ranks[i])] = *std::move(opened);
   }
   job.run.peer_devices = std::move(devices);
   spdlog::info("the ranks keep their models on the workers' GPUs");

@@ -124,6 +124,9 @@ class AutoTransport final : public RemoteTransport {
   void detach(Rank rank) override;
   void send(Envelope envelope) override;
   TransportCounters counters(Rank rank) const override;
+  bool by_reference(Rank from, Rank to) const override {
+    return part(kLocal)->by_reference(from, to);
+  }
   std::uint64_t queued_bytes() const override {
     std::uint64_t bytes = 0;
     for (const auto& part : parts_) bytes += part == nullptr ? 0 : part->queued_bytes();

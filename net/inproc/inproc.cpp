@@ -27,6 +27,7 @@ class InprocTransport final : public Transport {
   void send(Envelope envelope) override;
   TransportCounters counters(Rank rank) const override;
   std::int32_t world_size() const override { return static_cast<std::int32_t>(mailboxes_.size()); }
+  bool by_reference(Rank, Rank) const override { return true; }
 
  private:
   bool is_inside(Rank rank) const { return rank >= 0 && rank < world_size(); }

@@ -83,6 +83,7 @@ class ShmTransport final : public RemoteTransport {
     post();
   }
   TransportCounters counters(Rank rank) const override { return router().counters(rank); }
+  bool by_reference(Rank from, Rank to) const override { return router().by_reference(from, to); }
   std::uint64_t queued_bytes() const override {
     return wire_ == nullptr ? 0 : wire_->queued_bytes();
   }

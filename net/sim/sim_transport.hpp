@@ -61,6 +61,7 @@ class SimTransport final : public Transport {
   void send(Envelope envelope) override;
   TransportCounters counters(Rank rank) const override;
   std::int32_t world_size() const override { return config_.world_size; }
+  bool by_reference(Rank, Rank) const override { return true; }
   std::uint64_t size_of(const Envelope& envelope) const override;
 
   // When the next event of the network is due; nothing: none is under way.

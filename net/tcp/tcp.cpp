@@ -54,6 +54,7 @@ class TcpTransport final : public RemoteTransport {
   void detach(Rank rank) override;
   void send(Envelope envelope) override;
   TransportCounters counters(Rank rank) const override { return router().counters(rank); }
+  bool by_reference(Rank from, Rank to) const override { return router().by_reference(from, to); }
   std::uint64_t queued_bytes() const override {
     return wire_ == nullptr ? 0 : wire_->queued_bytes();
   }

@@ -67,6 +67,7 @@ class UcxTransport final : public RemoteTransport {
   void detach(Rank rank) override;
   void send(Envelope envelope) override;
   TransportCounters counters(Rank rank) const override { return router().counters(rank); }
+  bool by_reference(Rank from, Rank to) const override { return router().by_reference(from, to); }
   std::uint64_t queued_bytes() const override { return *queued_bytes_; }
   bool is_up(std::int32_t process) const override { return router().is_up(process); }
   std::int32_t world_size() const override {

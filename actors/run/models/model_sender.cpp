@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstring>
@@ -42,10 +43,19 @@ bool fits(const SendModel& range, std::int64_t elements) {
 
 }  // namespace
 
+// In the host's memory, so that none of a device is taken up until they are asked for. A model that
+// cannot be copied is missed by the one that asks for it.
 void ModelSenderState::on_keep(EpochModel& model) {
   auto& kept = kept_[model.rank];
   const Epoch epoch = model.epoch;
-  kept[epoch] = std::move(model);
+  try {
+    model.z = model.z.on_host();
+    model.buffers = model.buffers.on_host();
+    kept[epoch] = std::move(model);
+  } catch (...) {
+    spdlog::warn("rank {}: its model of epoch {} is not kept for validation: {}", model.rank,
+                 epoch + 1, exception_line(std::current_exception()));
+  }
   const auto oldest = kept.lower_bound(0);
   if (std::distance(oldest, kept.end()) > static_cast<std::ptrdiff_t>(kMostEpochs))
     kept.erase(oldest);

@@ -37,4 +37,11 @@ void PeerState::place(Envelope& envelope) const {
   each_packed_on_device(envelope.payload, place);
 }
 
+void PeerState::hand_over(Envelope envelope) {
+  if (config_.outgoing && !config_.transport->by_reference(envelope.from, envelope.to))
+    self_->send(config_.outgoing, std::move(envelope));
+  else
+    config_.transport->send(std::move(envelope));
+}
+
 }  // namespace grapevine

@@ -685,21 +685,6 @@ TEST(VirtualRun, ARankThatHangsEndsTheRunInBoundedTime) {
       << result.error->message;
 }
 
-// On real threads: the end of the run, for the main thread.
-struct Waiting : Quiet {
-  void on_end(RunResult result) override { promise.set_value(std::move(result)); }
-  // Once the run has ended. Call it once.
-  RunResult wait(std::chrono::seconds patience = std::chrono::seconds(120)) {
-    auto future = promise.get_future();
-    const bool ended = future.wait_for(patience) == std::future_status::ready;
-    EXPECT_TRUE(ended);
-    RunResult never;
-    never.error = Error{Errc::timeout, "the run does not end"};
-    return ended ? future.get() : never;
-  }
-  std::promise<RunResult> promise;
-};
-
 // A rank that cannot be attached ends the run before it begins; nothing waits for it.
 TEST(RealRun, ATransportThatTakesNoRankEndsTheRun) {
   class Taken : public Transport {

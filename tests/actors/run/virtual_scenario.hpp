@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -35,6 +36,21 @@ struct Quiet : RunObserver {
   std::vector<std::string> checkpoints;
   std::vector<std::string> warnings;
   int ends = 0;
+};
+
+// On real threads: the end of the run, for the main thread.
+struct Waiting : Quiet {
+  void on_end(RunResult result) override { promise.set_value(std::move(result)); }
+  // Once the run has ended. Call it once.
+  RunResult wait(std::chrono::seconds patience = std::chrono::seconds(120)) {
+    auto future = promise.get_future();
+    const bool ended = future.wait_for(patience) == std::future_status::ready;
+    EXPECT_TRUE(ended);
+    RunResult never;
+    never.error = Error{Errc::timeout, "the run does not end"};
+    return ended ? future.get() : never;
+  }
+  std::promise<RunResult> promise;
 };
 
 struct Scenario {
@@ -163,7 +179,7 @@ inline const std::vector<std::string> kSynchronous = {
 inline const std::vector<std::string> kServers = {"gem", "downpour", "adaptive", "easgd"};
 
 inline std::string fresh_folder(const std::string& name) {
-  const auto path = std::filesystem::path(GRAPEVINE_BINARY_DIR) / "testdata" / name;
+  const auto path = std::filesystem::path(testing::TempDir()) / name;
   std::filesystem::remove_all(path);
   std::filesystem::create_directories(path);
   return path.string();

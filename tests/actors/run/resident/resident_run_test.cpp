@@ -15,14 +15,15 @@
 #include <vector>
 
 #include "algorithms/wiring/role_type.hpp"
-#include "tests/actors/run/virtual_scenario.hpp"
-#include "tests/gpu/fake_device/fake_device.hpp"
-#include "tests/gpu/fake_device/staged_compute.hpp"
+#include "tests/actors/run/resident/resident_scenario.hpp"
 #include "tests/gpu/tiny_compute.hpp"
 
 namespace grapevine {
 namespace resident_run_test {
 
+using resident::make_resident;
+using resident::put_on_devices;
+using resident::run_well;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -31,27 +32,6 @@ using virtual_run_test::kPresets;
 using virtual_run_test::make_run;
 using virtual_run_test::Quiet;
 using virtual_run_test::Scenario;
-
-// The ranks are dealt to `devices`; servers as well.
-void put_on_devices(RunConfig& run, int devices) {
-  for (Rank rank = 0; rank < run.world_size(); ++rank)
-    run.peer_devices.push_back(fake::open_device(rank % devices, "rank " + std::to_string(rank)));
-}
-
-RunConfig make_resident(RunConfig run, int devices) {
-  put_on_devices(run, devices);
-  for (Rank rank = 0; rank < run.workers(); ++rank) {
-    auto& compute = run.computes[static_cast<std::size_t>(rank)];
-    compute = std::make_shared<fake::StagedCompute>(
-        std::move(compute),
-        fake::open_device(rank % devices, "the worker of rank " + std::to_string(rank)));
-  }
-  return run;
-}
-
-RunConfig make_resident(const Scenario& scenario, int devices) {
-  return make_resident(make_run(scenario), devices);
-}
 
 std::shared_ptr<const SharedParts> parts_of(const Scenario& scenario, const Plan& plan,
                                             const OptimizerConfig& optimizer) {
@@ -82,12 +62,6 @@ RunConfig make_changing(const Scenario& scenario, const RoleType* role = nullptr
   };
   run.schedule = {{1, {{kAlgorithmSetting, "ar"}}}};
   return run;
-}
-
-RunResult run_well(RunConfig config) {
-  RunResult result = run_virtual(std::move(config), std::make_shared<Quiet>());
-  EXPECT_FALSE(result.error) << result.error->message;
-  return result;
 }
 
 void expect_same(const RunResult& here, const RunResult& host) {

@@ -1,0 +1,90 @@
+#include "actors/run/peer/stager.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "messages/device/model_vectors.hpp"
+#include "messages/text/exception_line.hpp"
+
+namespace grapevine {
+namespace {
+
+// Pinned at most: the messages of a few rounds that the links have not taken yet, the ring that
+// uploads go through, and vectors too small for it. What exceeds it is copied more slowly.
+constexpr std::size_t kStagedModels = 3;
+constexpr std::size_t kStagedSmall = std::size_t{64} << 20;
+
+std::unique_ptr<Transfers> transfers_of(const StagerConfig& config) {
+  const std::size_t pinned = kStagedModels * StagingPool::block_bytes(config.model_bytes) +
+                             Transfers::kRingBytes + kStagedSmall;
+  return std::make_unique<Transfers>(config.device, pinned, config.patience);
+}
+
+}  // namespace
+
+template <class Copies>
+bool StagerState::succeeds(Copies copies) {
+  Expected<void> done;
+  try {
+    done = copies();
+  } catch (...) {
+    done = Error{Errc::failed, exception_line(std::current_exception())};
+  }
+  if (!done)
+    caf::anon_send(
+        config.supervisor,
+        RankFailed{{done.error().code, fmt::format("rank {}: a message between {} and the host's "
+                                                   "memory: {}",
+                                                   config.rank, config.device->device().str(),
+                                                   done.error().message)}});
+  return done.ok();
+}
+
+Expected<void> StagerState::bring_down(Payload& payload) {
+  std::vector<std::pair<FrozenTensor*, at::Tensor>> down;
+  const auto download = [&](FrozenTensor& t) {
+    if (!t.device().is_cpu()) down.emplace_back(&t, transfers->download(t));
+  };
+  each_model_vector(payload, download);
+  each_packed_on_device(payload, download);
+  if (down.empty()) return {};
+  if (auto here = transfers->finish(); !here) return here;
+  for (auto& [vector, host] : down) *vector = FrozenTensor::freeze(std::move(host));
+  return {};
+}
+
+// Packed vectors stay where they are: their receiver checks them there before it unpacks them.
+Expected<void> StagerState::bring_up(Payload& payload) {
+  each_model_vector(payload, [&](FrozenTensor& t) { t = transfers->send_up(t); });
+  return {};
+}
+
+OutgoingStagerActor::behavior_type outgoing_stager(
+    OutgoingStagerActor::stateful_pointer<StagerState> self, StagerConfig config) {
+  StagerState& state = self->state;
+  state.config = std::move(config);
+  state.transfers = transfers_of(state.config);
+  return {[&state](Envelope& envelope) {
+    if (state.succeeds([&] { return state.bring_down(envelope.payload); }))
+      state.config.transport->send(std::move(envelope));
+  }};
+}
+
+IncomingStagerActor::behavior_type incoming_stager(
+    IncomingStagerActor::stateful_pointer<StagerState> self, StagerConfig config, PeerActor peer) {
+  StagerState& state = self->state;
+  state.config = std::move(config);
+  state.transfers = transfers_of(state.config);
+  self->link_to(peer);
+  return {[&state, peer](Envelope& envelope) {
+            const bool is_here =
+                state.config.transport->by_reference(envelope.from, state.config.rank);
+            if (is_here || state.succeeds([&] { return state.bring_up(envelope.payload); }))
+              caf::anon_send(peer, std::move(envelope));
+          },
+          [peer](PeerLost& lost) { caf::anon_send(peer, std::move(lost)); }};
+}
+
+}  // namespace grapevine

@@ -1,0 +1,46 @@
+// Stagers: actors that copy the vectors of messages between a rank's device and the host's memory.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "actors/protocol.hpp"
+#include "gpu/device.hpp"
+#include "gpu/transfers.hpp"
+#include "net/transport.hpp"
+
+namespace grapevine {
+
+struct StagerConfig {
+  Rank rank = 0;
+  std::shared_ptr<DeviceRuntime> device;  // of the rank's model, with streams of this actor's own
+  std::shared_ptr<Transport> transport;
+  SupervisorActor supervisor;     // hears of a device that fails
+  std::uint64_t model_bytes = 0;  // of all parameters
+  Duration patience{0};           // the longest wait for a copy, and for the work before it
+};
+
+struct StagerState {
+  // Runs `copies`, which returns Expected<void>. Where it fails or throws, the run ends.
+  template <class Copies>
+  bool succeeds(Copies copies);
+  Expected<void> bring_down(Payload& payload);
+  Expected<void> bring_up(Payload& payload);
+
+  const char* name = "stager";
+  StagerConfig config;
+  std::unique_ptr<Transfers> transfers;
+};
+
+// Between a rank whose model is on a device and the ranks of other processes, whose messages are in
+// the host's memory (Transport::by_reference). Copies go through pinned memory in streams of their
+// own, so that neither the peer nor its stream waits for them: an outgoing message waits here until
+// its values are written and copied. All messages to other processes, and all that arrive, pass in
+// their order: each pair of ranks remains FIFO. Both actors end with the peer, which links to the
+// outgoing one. Spawn both detached, as they block; the virtual runtime spawns them on its
+// scheduler.
+OutgoingStagerActor::behavior_type outgoing_stager(
+    OutgoingStagerActor::stateful_pointer<StagerState> self, StagerConfig config);
+IncomingStagerActor::behavior_type incoming_stager(
+    IncomingStagerActor::stateful_pointer<StagerState> self, StagerConfig config, PeerActor peer);
+
+}  // namespace grapevine
