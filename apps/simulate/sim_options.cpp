@@ -10,6 +10,27 @@
 #include "messages/text/number_text.hpp"
 
 namespace grapevine {
+namespace {
+
+// Options of `train` for processes and programs beside the run.
+const std::pair<const char*, std::string TrainOptions::*> kNotSimulated[] = {
+    {"--requeue-command", &TrainOptions::requeue_command},
+    {"--metrics-port", &TrainOptions::metrics_port},
+    {"--tls", &TrainOptions::tls},
+    {"--join", &TrainOptions::join},
+    {"--control", &TrainOptions::control},
+    {"--on-failure", &TrainOptions::on_failure}};
+
+// They are refused, and others concern them: no help shows them.
+void hide_what_is_not_simulated(CLI::App& app) {
+  for (const auto& [name, value] : kNotSimulated) app.get_option(name)->group("");
+  for (const char* name : {"--cluster", "--processes", "--restarts", "--secret-file", "--transport",
+                           "--resume", "--max-ranks", "--tensorboard", "--network-interface",
+                           "--trust-fabric", "--join-timeout"})
+    app.get_option(name)->group("");
+}
+
+}  // namespace
 
 void declare_sim_options(CLI::App& app, SimOptions& options) {
   declare_train_options(app, options.train);
@@ -41,6 +62,7 @@ void declare_sim_options(CLI::App& app, SimOptions& options) {
              "shrink the faults of a run that fails to those that are needed");
   add_option(app, "jobs", options.jobs, "processes of --seeds; 0: one for each core");
   add_switch(app, "twice", options.twice, "with --seeds: run each twice and compare the hashes");
+  hide_what_is_not_simulated(app);
 }
 
 Expected<void> read_trace_option(const CLI::App& app, SimOptions& options, Console& console) {
@@ -67,14 +89,6 @@ Expected<void> read_trace_option(const CLI::App& app, SimOptions& options, Conso
 }
 
 namespace {
-
-// Options of `train` for processes and programs beside the run.
-const std::pair<const char*, std::string TrainOptions::*> kNotSimulated[] = {
-    {"--requeue-command", &TrainOptions::requeue_command},
-    {"--metrics-port", &TrainOptions::metrics_port},
-    {"--tls", &TrainOptions::tls},
-    {"--join", &TrainOptions::join},
-    {"--control", &TrainOptions::control}};
 
 Error not_simulated(const std::string& name) {
   return bad_input(name + " does not go with simulate: leave it out");

@@ -131,7 +131,7 @@ TEST(Bounds, AnEvaluatorThatIsBehindLeavesOutTheOldest) {
 }
 
 TEST(Bounds, ACheckpointThatIsWrittenRankByRankGivesSignsOfLife) {
-  const auto folder = std::filesystem::path(GRAPEVINE_BINARY_DIR) / "testdata" / "signs-of-life";
+  const auto folder = std::filesystem::path(testing::TempDir()) / "signs-of-life";
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   caf::actor_system_config config;

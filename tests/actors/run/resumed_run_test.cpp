@@ -64,7 +64,7 @@ RunConfig make_run(const Case& c, const std::string& folder) {
 }
 
 std::string fresh_folder(const std::string& name) {
-  const auto path = std::filesystem::path(GRAPEVINE_BINARY_DIR) / "testdata" / name;
+  const auto path = std::filesystem::path(testing::TempDir()) / name;
   std::filesystem::remove_all(path);
   std::filesystem::create_directories(path);
   return path.string();

@@ -23,7 +23,7 @@ const testing_apps::VerbRunner kSimulate(make_simulate_command);
 const testing_apps::VerbRunner kAdvise(make_advise_command);
 
 std::string folder(const std::string& name) {
-  const auto path = std::filesystem::path(GRAPEVINE_BINARY_DIR) / "testdata" / name;
+  const auto path = std::filesystem::path(testing::TempDir()) / name;
   std::filesystem::remove_all(path);
   return path.string();
 }

@@ -20,7 +20,7 @@ namespace simulate_command_test {
 const testing_apps::VerbRunner kVerb(make_simulate_command);
 
 std::string folder(const std::string& name) {
-  const auto path = std::filesystem::path(GRAPEVINE_BINARY_DIR) / "testdata" / name;
+  const auto path = std::filesystem::path(testing::TempDir()) / name;
   std::filesystem::remove_all(path);
   return path.string();
 }

@@ -31,7 +31,7 @@ class ShardFolderTest : public testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  const fs::path folder_ = fs::path(GRAPEVINE_BINARY_DIR) / "testdata" / "shards";
+  const fs::path folder_ = fs::path(testing::TempDir()) / "shards";
   ShardFolder shards_;
 };
 

@@ -66,7 +66,7 @@ class ShardWriterTest : public VirtualActors {
     EXPECT_TRUE((FileMark{stored->bytes, stored->crc32}) == mark_of(bytes_));
   }
 
-  const fs::path folder_ = fs::path(GRAPEVINE_BINARY_DIR) / "testdata" / "shard-writer";
+  const fs::path folder_ = fs::path(testing::TempDir()) / "shard-writer";
   const std::shared_ptr<Transport> transport_ = make_inproc_transport(4);
   const std::shared_ptr<Parts> head_ = std::make_shared<Parts>();
   const std::shared_ptr<Parts> next_ = std::make_shared<Parts>();  // of process 0, too
