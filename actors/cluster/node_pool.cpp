@@ -1,12 +1,14 @@
 #include "actors/cluster/node_pool.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <csignal>
 #include <utility>
 
 #include "actors/cluster/node_agent.hpp"
+#include "messages/exit_code.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp/tcp_dial.hpp"
 
@@ -63,6 +65,11 @@ std::string name_of(const Enlist& node) {
   return fmt::format("node {} ({})", node.address, node.host);
 }
 
+// "rank 2", "ranks 2, 3".
+std::string ranks_text(const std::vector<std::int32_t>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
 }  // namespace
 
 void NodePoolState::init(NodePoolActor::stateful_pointer<NodePoolState> self,
@@ -98,7 +105,7 @@ PoolStatus NodePoolState::status() const {
   for (const Member& member : members_) status.slots += member.node.slots;
   if (!job_) return status;
   status.job = job_->id;
-  status.processes = static_cast<std::int32_t>(job_->processes.size());
+  status.processes = job_->running();
   status.user = job_->user;
   return status;
 }
@@ -129,6 +136,7 @@ Enlisted NodePoolState::on_enlist(const Enlist& enlist) {
     const bool own = enlist.agent.node() == self_->node() && !has_own_node();
     members_.insert(own ? members_.begin() : members_.end(), std::move(member));
     self_->monitor(enlist.agent);
+    if (job_ && !own) use_new_node(members_.back());
     changed(who + " has joined");
   }
   if (trusted && answer.refused) sessions_->end(enlist.seal.session);
@@ -149,13 +157,20 @@ caf::result<Left> NodePoolState::on_leave(const LeavePool& leave) {
     answer.deliver(Left{});
     return answer;
   }
-  const bool busy = job_ && std::any_of(job_->shares.begin(), job_->shares.end(), [&](auto& share) {
-                      return share.node.agent == leave.agent;
-                    });
+  const bool busy = job_ && !job_->running_on(leave.agent).empty();
   const std::string who = name_of(member->node);
   if (!busy) {
     remove(static_cast<std::size_t>(member - members_.begin()), who + " has left");
     answer.deliver(Left{});
+    return answer;
+  }
+  if (goes_on_without(job_->running_on(leave.agent))) {
+    const std::vector<std::int32_t> lost = job_->running_on(leave.agent);
+    send_sealed(member->node, SignalRanks{{}, job_->id, SIGKILL});
+    lose(lost, PoolJob::State::lost);
+    remove(static_cast<std::size_t>(member - members_.begin()), who + " has left");
+    answer.deliver(Left{});
+    use_free_slots(lost, who + " has left the job");
     return answer;
   }
   member->leaving = answer;
@@ -178,20 +193,35 @@ void NodePoolState::on_down(const caf::actor_addr& source) {
   });
   if (member == members_.end()) return;
   const std::string who = name_of(member->node);
+  std::vector<std::int32_t> lost;
+  if (job_) lost = job_->running_on(member->node.agent);
   sessions_->end(member->node.seal.session);
   members_.erase(member);
-  bool took_part = false;
-  if (job_)
-    for (const PoolJob::Share& share : job_->shares) {
-      if (share.node.agent.address() != source) continue;
-      took_part = true;
-      job_->abandon(share);
-    }
-  changed(who + (took_part ? " died during the job" : " is gone"));
-  if (!took_part) return;
-  job_->blame(PoolJob::Cause::node_died, {Errc::peer_down, who + " died during the job"}, -1);
+  if (lost.empty()) return changed(who + " is gone");
+  const std::string what = who + " died during the job";
+  if (job_->may_lose(lost)) {
+    lose(lost, PoolJob::State::lost);
+    changed(what);
+    return use_free_slots(lost, what);
+  }
+  lose(lost, PoolJob::State::ended);
+  changed(what);
+  job_->blame(PoolJob::Cause::node_died, {Errc::peer_down, what}, -1);
   ask_to_end(grace_after_loss());
   finish_where_all_ended();
+}
+
+void NodePoolState::lose(const std::vector<std::int32_t>& processes, PoolJob::State state) {
+  for (const std::int32_t process : processes) {
+    job_->find(process)->state = state;
+    end_lines_of(process);
+  }
+}
+
+// Whether the run is sure to continue: more than half of the processes that began it remain.
+bool NodePoolState::goes_on_without(const std::vector<std::int32_t>& processes) const {
+  const auto ends = static_cast<std::int32_t>(processes.size());
+  return job_->may_lose(processes) && 2 * (job_->running() - ends) > job_->first_processes;
 }
 
 // ---- submission of a job ----
@@ -224,7 +254,7 @@ JobAccepted NodePoolState::on_submit(SubmitJob& submit) {
   }
   std::vector<std::int32_t> slots;
   for (const Member& member : members_) slots.push_back(member.node.slots);
-  const auto shares = lay_out(slots, submit.processes);
+  const auto shares = lay_out(slots, processes_of(submit));
   auto port = config_.reserve_port();
   if (!shares || !port) {
     answer.error = !shares ? shares.error() : port.error();
@@ -233,15 +263,21 @@ JobAccepted NodePoolState::on_submit(SubmitJob& submit) {
   }
   begin_job(submit, *shares);
   job_->port = *std::move(port);
-  start_shares(submit.arguments);
+  for (const NodeShare& share : *shares) start(share.first, share.count);
   changed(fmt::format("job {} of {} begins", job_->id, job_->user));
   answer.refused = false;
   answer.job = job_->id;
-  answer.nodes = static_cast<std::int32_t>(job_->shares.size());
-  answer.processes = static_cast<std::int32_t>(job_->processes.size());
-  answer.host = job_->shares.front().node.host;
+  answer.nodes = static_cast<std::int32_t>(shares->size());
+  answer.processes = job_->running();
+  answer.host = job_->processes.front().node->host;
   answer.directory = config_.directory;
   return answer;
+}
+
+// All slots, but no more than the job has places for.
+std::int32_t NodePoolState::processes_of(const SubmitJob& submit) const {
+  if (submit.processes > 0 || submit.places <= 0) return submit.processes;
+  return std::min(submit.places, status().slots);
 }
 
 void NodePoolState::begin_job(const SubmitJob& submit, const std::vector<NodeShare>& shares) {
@@ -250,35 +286,53 @@ void NodePoolState::begin_job(const SubmitJob& submit, const std::vector<NodeSha
   job_->user = shown(submit.user);
   job_->submitter = submit.submitter;
   job_->session = submit.seal.session;
+  const std::int32_t count = shares.back().first + shares.back().count;
+  const std::int32_t places = submit.continues ? std::min(submit.places, kMaxSlots) : 0;
+  job_->first_processes = count;
+  job_->processes.resize(static_cast<std::size_t>(std::max(count, places)));
   for (const NodeShare& share : shares)
-    job_->shares.push_back({members_[share.node].node, share.first, share.count});
-  job_->processes.resize(static_cast<std::size_t>(shares.back().first + shares.back().count));
+    for (std::int32_t i = 0; i < share.count; ++i)
+      job_->place(share.first + i, members_[share.node].node, i, false);
+  job_->arguments = submit.arguments;
+  job_->continues = submit.continues;
+  job_->restarts = job_->restarts_left = submit.continues ? std::max(submit.restarts, 0) : 0;
+  job_->nonce = random_hex(kJobNonceBytes);
   output_.emplace(config_.output_window, config_.output_backlog,
                   [this](const JobLine& line) { send_output(line); });
   self_->monitor(job_->submitter);
 }
 
-void NodePoolState::start_shares(const std::vector<std::string>& arguments) {
-  std::string other_host;  // the first that is not on this machine, else any
-  for (std::size_t i = 1; i < job_->shares.size(); ++i) {
-    if (!other_host.empty() && !is_loopback_host(other_host)) break;
-    if (std::string host = host_of(job_->shares[i].node.address);
-        other_host.empty() || !is_loopback_host(host))
-      other_host = std::move(host);
+// Of another member, on another machine where there is one; empty: there is none.
+std::string NodePoolState::other_host() const {
+  std::string host;
+  for (std::size_t i = 1; i < members_.size(); ++i) {
+    if (!host.empty() && !is_loopback_host(host)) break;
+    if (std::string next = host_of(members_[i].node.address);
+        host.empty() || !is_loopback_host(next))
+      host = std::move(next);
   }
-  job_->nonce = random_hex(kJobNonceBytes);
-  for (const PoolJob::Share& share : job_->shares) {
-    StartRanks start;
-    start.nonce = job_->nonce;
-    start.job = job_->id;
-    start.arguments = arguments;
-    start.first = share.first;
-    start.count = share.count;
-    start.processes = static_cast<std::int32_t>(job_->processes.size());
-    start.port = job_->port.number;
-    start.other_host = other_host;
-    send_sealed(share.node, std::move(start));
-  }
+  return host;
+}
+
+// Processes of one node, in successive slots. A place that no process has had is that of a larger
+// job for the process that takes it.
+void NodePoolState::start(std::int32_t first, std::int32_t count) {
+  const PoolJob::Process& process = *job_->find(first);
+  const bool is_new = first >= job_->first_processes;
+  StartRanks start;
+  start.nonce = job_->nonce;
+  start.job = job_->id;
+  start.arguments = job_->arguments;
+  start.first = first;
+  start.count = count;
+  start.processes =
+      is_new ? static_cast<std::int32_t>(job_->processes.size()) : job_->first_processes;
+  start.slot = process.slot;
+  start.here = static_cast<std::int32_t>(job_->running_on(process.node->agent).size());
+  start.port = job_->port.number;
+  start.grows = job_->continues;
+  start.other_host = other_host();
+  send_sealed(*process.node, std::move(start));
 }
 
 // ---- a running job ----
@@ -358,34 +412,111 @@ void NodePoolState::on_line(PoolJob::Process& process, std::int32_t number, bool
 }
 
 // A node died amid a line.
-void NodePoolState::end_lines() {
-  for (std::size_t i = 0; i < job_->processes.size(); ++i) {
-    PoolJob::Process& process = job_->processes[i];
-    for (const bool to_err : {false, true})
-      if (auto line = (to_err ? process.err : process.out).take_rest())
-        on_line(process, static_cast<std::int32_t>(i), to_err, *std::move(line));
-  }
+void NodePoolState::end_lines_of(std::int32_t number) {
+  PoolJob::Process& process = *job_->find(number);
+  for (const bool to_err : {false, true})
+    if (auto line = (to_err ? process.err : process.out).take_rest())
+      on_line(process, number, to_err, *std::move(line));
 }
 
 void NodePoolState::on_exited(const RankExited& exited) {
   if (!trusts(exited)) return;
   const PoolJob::Process* const process = process_of(exited.job, exited.process);
-  if (process == nullptr || process->ended) return;
+  if (process == nullptr || process->state != PoolJob::State::runs) return;
+  if (job_->others_continue_after(exited)) return on_survived(exited);
   job_->on_exited(exited);
+  if (exited.process == 0) self_->delayed_send(NodePoolActor{self_}, config_.joins_patience,
+                                               JoinsOver{job_->id});
   const PoolJob::Cause cause = job_->cause;
   const bool lost = cause == PoolJob::Cause::lost || cause == PoolJob::Cause::killed;
   if (cause != PoolJob::Cause::none) ask_to_end(lost ? grace_after_loss() : config_.grace);
   finish_where_all_ended();
 }
 
+// ---- processes that come while the others run ----
+
+void NodePoolState::use_free_slots(const std::vector<std::int32_t>& lost, const std::string& why) {
+  say(-1, true, fmt::format("{}, with {}: the others continue", why, ranks_text(lost)));
+  for (const Member& member : members_) fill(member, lost);
+}
+
+// The end of a process after which the others continue. One that was killed, or has lost a link, is
+// started again where it ran.
+void NodePoolState::on_survived(const RankExited& exited) {
+  PoolJob::Process& process = *job_->find(exited.process);
+  end_lines_of(exited.process);
+  process.held.release([&](std::string line) { say(exited.process, true, std::move(line)); });
+  process.state = PoolJob::State::lost;
+  const std::string ended = job_->end_of(exited);
+  const bool may_return = exited.signal != 0 || exited.exit_code == kExitLost;
+  const Member* const member = member_of(process.node->agent);
+  const bool has_node = member != nullptr && !member->leaving;
+  if (!may_return || !has_node || job_->restarts_left == 0)
+    return say(-1, true, ended + ": the others continue");
+  --job_->restarts_left;
+  say(-1, true, fmt::format("{}: starting it again ({} of {}); the others continue", ended,
+                            job_->restarts - job_->restarts_left, job_->restarts));
+  start_later(exited.process, member->node, process.slot);
+}
+
+void NodePoolState::start_later(std::int32_t process, const Enlist& node, std::int32_t slot) {
+  job_->place(process, node, slot, true);
+  start(process, 1);
+}
+
+const NodePoolState::Member* NodePoolState::member_of(const NodeAgentActor& agent) const {
+  const auto found = std::find_if(members_.begin(), members_.end(),
+                                  [&](const Member& m) { return m.node.agent == agent; });
+  return found == members_.end() ? nullptr : &*found;
+}
+
+// Free slots of a node take places that are lost.
+void NodePoolState::fill(const Member& member, const std::vector<std::int32_t>& places) {
+  if (member.leaving) return;
+  for (const std::int32_t place : places) {
+    const PoolJob::State state = job_->find(place)->state;
+    if (state != PoolJob::State::lost && state != PoolJob::State::vacant) continue;
+    const auto slot = job_->free_slot(member.node);
+    if (!slot) return;
+    say(-1, true, fmt::format("starting rank {} on {}", place, name_of(member.node)));
+    start_later(place, member.node, *slot);
+  }
+}
+
+// It takes the places of lost processes, then those that none has had.
+void NodePoolState::use_new_node(const Member& member) {
+  if (!job_->goes_on()) return;
+  for (const PoolJob::State state : {PoolJob::State::lost, PoolJob::State::vacant}) {
+    std::vector<std::int32_t> places;
+    for (std::size_t i = 0; i < job_->processes.size(); ++i)
+      if (job_->processes[i].state == state) places.push_back(static_cast<std::int32_t>(i));
+    fill(member, places);
+  }
+}
+
+// One that has joined ends by itself.
+void NodePoolState::on_joins_over(JoinsOver over) {
+  if (job_of(over.job) == nullptr) return;
+  bool any = false;
+  for (std::size_t i = 0; i < job_->processes.size(); ++i) {
+    const PoolJob::Process& process = job_->processes[i];
+    if (process.state != PoolJob::State::runs || !process.joins) continue;
+    any = true;
+    send_sealed(*process.node, SignalRanks{{}, job_->id, SIGTERM, static_cast<std::int32_t>(i)});
+  }
+  if (any && job_->grace.begin(self_->clock().now().time_since_epoch(), config_.grace))
+    look_again_after(config_.grace);
+}
+
+// ---- its end ----
+
 void NodePoolState::signal_all(std::int32_t number) {
-  for (const PoolJob::Share& share : job_->shares)
-    send_sealed(share.node, SignalRanks{{}, job_->id, number});
+  for (const Enlist& node : job_->nodes()) send_sealed(node, SignalRanks{{}, job_->id, number});
 }
 
 // Process 0 has the model and the summary to write; once it has ended, the others need little time.
 Duration NodePoolState::grace_after_loss() const {
-  return job_->processes.front().ended ? config_.lost_grace : config_.grace;
+  return job_->processes.front().state == PoolJob::State::ended ? config_.lost_grace : config_.grace;
 }
 
 void NodePoolState::ask_to_end(Duration grace) {
@@ -421,19 +552,17 @@ void NodePoolState::kill_job() {
 
 // A process is blocked in the kernel, or a node does not reap its processes.
 void NodePoolState::give_up_stuck_nodes() {
-  for (const PoolJob::Share& share : job_->shares) {
-    if (!job_->abandon(share)) continue;
-    const std::string who = name_of(share.node);
+  for (const Enlist& node : job_->nodes()) {
+    for (const std::int32_t process : job_->running_on(node.agent))
+      job_->find(process)->state = PoolJob::State::ended;
+    const std::string who = name_of(node);
     job_->blame(PoolJob::Cause::node_died,
                 {Errc::peer_down, who + " has not ended its processes after SIGKILL: check that "
                                         "node, then continue with --resume"},
                 -1);
-    send_sealed(share.node, PoolClosed{{}, true});
-    const auto member = std::find_if(members_.begin(), members_.end(), [&](const Member& m) {
-      return m.node.agent == share.node.agent;
-    });
-    if (member != members_.end())
-      remove(static_cast<std::size_t>(member - members_.begin()), who + " has been dropped");
+    send_sealed(node, PoolClosed{{}, true});
+    if (const Member* const member = member_of(node.agent); member != nullptr)
+      remove(static_cast<std::size_t>(member - members_.data()), who + " has been dropped");
   }
   finish_where_all_ended();
 }
@@ -452,7 +581,8 @@ void NodePoolState::on_signal(const SignalJob& signal) {
 
 void NodePoolState::finish_where_all_ended() {
   if (!job_->all_ended()) return;
-  end_lines();
+  for (std::size_t i = 0; i < job_->processes.size(); ++i)
+    end_lines_of(static_cast<std::int32_t>(i));
   job_->conclude(
       [this](std::int32_t process, std::string error) { say(process, true, std::move(error)); });
   tell_end();
@@ -521,6 +651,7 @@ NodePoolActor::behavior_type node_pool(NodePoolActor::stateful_pointer<NodePoolS
       [&state](const OutputWritten& written) { state.on_written(written); },
       [&state](const AskControl& ask) { return state.on_ask_control(ask); },
       [&state](GraceOver over) { state.on_grace_over(over); },
+      [&state](JoinsOver over) { state.on_joins_over(over); },
       [&state](ClosePool) { state.on_close(); },
   };
 }

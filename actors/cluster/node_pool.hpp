@@ -30,6 +30,8 @@ struct NodePoolConfig {
   // The same once a process was lost and process 0 has ended.
   Duration lost_grace{std::chrono::seconds(10)};
   Duration kill_grace{kKillPatience};               // from SIGKILL to dropping a node
+  // From the end of process 0 to SIGTERM for processes that were to join the run.
+  Duration joins_patience{std::chrono::seconds(2)};
   Duration end_patience{std::chrono::seconds(10)};  // for the submitter to acknowledge the end
   // Of a job's output, in bytes: sent to the submitter and not acknowledged (more than the
   // LineWriter::kDoneBytes for which an acknowledgement may wait); kept here beyond that.
@@ -43,10 +45,13 @@ struct NodePoolConfig {
 
 // Lives in the first node, which takes jobs once it has enlisted itself. One job at a time, on the
 // first node and then the others in the order in which they joined; process 0 is on the first. A
-// second job is refused. A job ends when all its processes have ended. A failed process, a node
-// that dies, a lost submitter or its signal ends the others (SIGTERM, after the grace SIGKILL). A
-// node whose processes do not end then either is dropped. As the reason, a death counts more than
-// the losses of peers that follow from it.
+// second job is refused. A job ends when all its processes have ended. Where it continues without
+// lost processes (SubmitJob::continues), another one than process 0 that fails, also with its node,
+// leaves a place: one that was killed is started again there, a bounded number of times; free slots
+// take the places of a node that died; nodes that join take all that are left, then the places that
+// none has had. Else a failed process or a node that dies ends the others, as a lost submitter and
+// its signal do (SIGTERM, after the grace SIGKILL). A node whose processes do not end then either is
+// dropped. As the reason, a death counts more than the losses of peers that follow from it.
 class NodePoolState {
  public:
   const char* name = "node_pool";
@@ -62,6 +67,7 @@ class NodePoolState {
   void on_written(const OutputWritten& written);
   ControlPlace on_ask_control(const AskControl& ask);
   void on_grace_over(GraceOver over);
+  void on_joins_over(JoinsOver over);
   void on_close();
   void on_down(const caf::actor_addr& source);
 
@@ -82,8 +88,10 @@ class NodePoolState {
   PoolStatus status() const;
   void changed(const std::string& what);
   ControlPlace control_place() const;
+  std::int32_t processes_of(const SubmitJob& submit) const;
   void begin_job(const SubmitJob& submit, const std::vector<NodeShare>& shares);
-  void start_shares(const std::vector<std::string>& arguments);
+  std::string other_host() const;
+  void start(std::int32_t first, std::int32_t count);
   PoolJob* job_of(std::int64_t id);
   PoolJob::Process* process_of(std::int64_t job, std::int32_t process);
   void signal_all(std::int32_t number);
@@ -97,7 +105,15 @@ class NodePoolState {
   void tell_end();
   void say(std::int32_t process, bool to_err, std::string line);
   void on_line(PoolJob::Process& process, std::int32_t number, bool to_err, std::string line);
-  void end_lines();
+  void end_lines_of(std::int32_t process);
+  bool goes_on_without(const std::vector<std::int32_t>& processes) const;
+  void lose(const std::vector<std::int32_t>& processes, PoolJob::State state);
+  void use_free_slots(const std::vector<std::int32_t>& lost, const std::string& why);
+  void on_survived(const RankExited& exited);
+  void start_later(std::int32_t process, const Enlist& node, std::int32_t slot);
+  const Member* member_of(const NodeAgentActor& agent) const;
+  void fill(const Member& member, const std::vector<std::int32_t>& places);
+  void use_new_node(const Member& member);
   void send_output(const JobLine& line);
   void finish_where_all_ended();
   void remove(std::size_t member, const std::string& what);

@@ -38,22 +38,27 @@ std::string cut_to(std::string text, std::size_t bytes);
 
 // ---- from the pool to a node ----
 
-// Start processes `first`..`first + count - 1` of a job's `processes`.
+// Start processes `first`..`first + count - 1` of a job's `processes`, beside those of the same job
+// that the node runs already.
 struct StartRanks {
   Seal seal;
   std::int64_t job = 0;
   std::vector<std::string> arguments;  // of `train`
   std::int32_t first = 0, count = 0, processes = 0;
+  std::int32_t slot = 0;   // of the node, that the first of them takes
+  std::int32_t here = 0;   // processes of the job on the node, with these
   std::uint16_t port = 0;  // where process 0 listens, on the first node
-  // To the first node: the host of another one that takes part, on another machine where there is
-  // one; empty: none does.
+  bool grows = false;      // processes on other nodes may join the job later
+  // To the first node: the host of another one, on another machine where there is one, that takes
+  // part, or may later; empty: there is none.
   std::string other_host;
   std::string nonce;  // random: with the pool's secret it makes the job's
 };
 struct SignalRanks {
   Seal seal;
   std::int64_t job = 0;
-  std::int32_t number = 0;  // of the signal
+  std::int32_t number = 0;    // of the signal
+  std::int32_t process = -1;  // the one that receives it; -1: all
 };
 // The node no longer belongs to the pool.
 struct PoolClosed {
@@ -133,7 +138,10 @@ struct SubmitJob {
   std::string version;
   std::string user;                    // name@host, for messages
   std::vector<std::string> arguments;  // of `train`
-  std::int32_t processes = 0;          // 0: one in each slot
+  std::int32_t processes = 0;          // 0: one in each slot, at most `places` where that is not 0
+  std::int32_t places = 0;             // most processes, with those that join later; 0: no more
+  bool continues = false;              // the others continue without a lost process
+  std::int32_t restarts = 0;           // with it: ends of processes that are started again
   SubmitterActor submitter;
 };
 struct JobAccepted {
@@ -172,6 +180,10 @@ struct ControlPlace {
 struct GraceOver {
   std::int64_t job = 0;
 };
+// Processes that were started again may have found no run that they could join.
+struct JoinsOver {
+  std::int64_t job = 0;
+};
 // End the running job, announce the end to all nodes, then call on_closed.
 struct ClosePool {};
 
@@ -180,18 +192,18 @@ using NodePoolActor = caf::typed_actor<
     caf::replies_to<LeavePool>::with<Left>, caf::reacts_to<RankOutput>, caf::reacts_to<RankExited>,
     caf::replies_to<SubmitJob>::with<JobAccepted>, caf::reacts_to<SignalJob>,
     caf::reacts_to<OutputWritten>, caf::replies_to<AskControl>::with<ControlPlace>,
-    caf::reacts_to<GraceOver>, caf::reacts_to<ClosePool>>;
+    caf::reacts_to<GraceOver>, caf::reacts_to<JoinsOver>, caf::reacts_to<ClosePool>>;
 
 // ---- how they are written ----
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, StartRanks& m) {
   return f(caf::meta::type_name("grapevine::StartRanks"), m.seal, m.job, m.arguments, m.first,
-           m.count, m.processes, m.port, m.other_host, m.nonce);
+           m.count, m.processes, m.slot, m.here, m.port, m.grows, m.other_host, m.nonce);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, SignalRanks& m) {
-  return f(caf::meta::type_name("grapevine::SignalRanks"), m.seal, m.job, m.number);
+  return f(caf::meta::type_name("grapevine::SignalRanks"), m.seal, m.job, m.number, m.process);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, PoolClosed& m) {
@@ -240,7 +252,7 @@ typename Inspector::result_type inspect(Inspector& f, RankExited& m) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, SubmitJob& m) {
   return f(caf::meta::type_name("grapevine::SubmitJob"), m.seal, m.version, m.user, m.arguments,
-           m.processes, m.submitter);
+           m.processes, m.places, m.continues, m.restarts, m.submitter);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, JobAccepted& m) {
@@ -269,4 +281,5 @@ typename Inspector::result_type inspect(Inspector& f, ControlPlace& m) {
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::JoinedPool)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::GraceOver)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::JoinsOver)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::ClosePool)

@@ -41,6 +41,7 @@ NodePoolActor::behavior_type node_redirector(NodePoolActor::pointer self, std::s
         return answer;
       },
       [](GraceOver) {},
+      [](JoinsOver) {},
       [](ClosePool) {},
   };
 }

@@ -18,21 +18,80 @@ PoolJob::Process* PoolJob::find(std::int32_t process) {
 }
 
 std::string PoolJob::where(std::int32_t process) const {
-  for (const Share& share : shares)
-    if (process >= share.first && process < share.first + share.count)
-      return fmt::format("rank {} on node {}", process, share.node.address);
-  return fmt::format("rank {}", process);
+  const Process& at = processes[static_cast<std::size_t>(process)];
+  return at.node ? fmt::format("rank {} on node {}", process, at.node->address)
+                 : fmt::format("rank {}", process);
 }
 
-bool PoolJob::all_ended() const {
-  return std::all_of(processes.begin(), processes.end(), [](const Process& p) { return p.ended; });
+bool PoolJob::all_ended() const { return running() == 0; }
+
+std::int32_t PoolJob::running() const {
+  return static_cast<std::int32_t>(
+      std::count_if(processes.begin(), processes.end(),
+                    [](const Process& process) { return process.state == State::runs; }));
 }
 
-bool PoolJob::abandon(const Share& share) {
-  bool ran = false;
-  for (std::int32_t i = share.first; i < share.first + share.count; ++i)
-    ran = !std::exchange(processes[static_cast<std::size_t>(i)].ended, true) || ran;
-  return ran;
+std::vector<Enlist> PoolJob::nodes() const {
+  std::vector<Enlist> found;
+  for (const Process& process : processes) {
+    if (process.state != State::runs) continue;
+    const bool known = std::any_of(found.begin(), found.end(), [&](const Enlist& node) {
+      return node.agent == process.node->agent;
+    });
+    if (!known) found.push_back(*process.node);
+  }
+  return found;
+}
+
+std::vector<std::int32_t> PoolJob::running_on(const NodeAgentActor& agent) const {
+  std::vector<std::int32_t> found;
+  for (std::size_t i = 0; i < processes.size(); ++i)
+    if (processes[i].state == State::runs && processes[i].node->agent == agent)
+      found.push_back(static_cast<std::int32_t>(i));
+  return found;
+}
+
+std::optional<std::int32_t> PoolJob::free_slot(const Enlist& node) const {
+  std::vector<bool> taken(static_cast<std::size_t>(node.slots), false);
+  for (const std::int32_t process : running_on(node.agent))
+    taken[static_cast<std::size_t>(processes[static_cast<std::size_t>(process)].slot)] = true;
+  const auto free = std::find(taken.begin(), taken.end(), false);
+  if (free == taken.end()) return std::nullopt;
+  return static_cast<std::int32_t>(free - taken.begin());
+}
+
+void PoolJob::place(std::int32_t process, const Enlist& node, std::int32_t slot, bool joins) {
+  Process& at = processes[static_cast<std::size_t>(process)];
+  at = Process();
+  at.state = State::runs;
+  at.node = node;
+  at.slot = slot;
+  at.joins = joins;
+}
+
+bool PoolJob::goes_on() const {
+  return continues && !ending && processes.front().state == State::runs;
+}
+
+bool PoolJob::may_lose(const std::vector<std::int32_t>& lost) const {
+  return std::all_of(lost.begin(), lost.end(),
+                     [this](std::int32_t process) { return may_lose(process); });
+}
+
+bool PoolJob::others_continue_after(const RankExited& exited) const {
+  if (!may_lose(exited.process)) return false;
+  const bool failed = exited.signal != 0 || exited.exit_code != 0 || !exited.error.empty();
+  // Input that is bad where the job begins is so for all; a stop is that of the job.
+  const bool joins = processes[static_cast<std::size_t>(exited.process)].joins;
+  const bool of_all = exited.exit_code == kExitStopped ||
+                      (exited.exit_code == kExitBadInput && !joins);
+  return failed && !of_all;
+}
+
+std::string PoolJob::end_of(const RankExited& exited) const {
+  const std::string who = where(exited.process);
+  if (!exited.error.empty()) return who + " could not be started: " + exited.error;
+  return end_text(who, {exited.signal != 0 ? -1 : exited.exit_code, exited.signal});
 }
 
 void PoolJob::blame(Cause why, Error what, std::int32_t process) {
@@ -54,12 +113,14 @@ void PoolJob::look_for_control(const std::string& line) {
 
 void PoolJob::on_exited(const RankExited& exited) {
   Process& process = processes[static_cast<std::size_t>(exited.process)];
-  process.ended = true;
+  process.state = State::ended;
   const std::string who = where(exited.process);
   const std::string said = process.held.text();
   // A process that was asked to end before it handled signals ends by the signal.
   const bool asked = ending && (exited.signal == SIGTERM || exited.signal == SIGKILL);
   if (const std::string found = resume_hint_in(said); !found.empty()) hint = found;
+  // The run that it was to join has ended.
+  if (process.joins && processes.front().state != State::runs) return process.held.drop();
   if (!exited.error.empty()) {
     blame(Cause::killed, {Errc::io, who + " could not be started: " + exited.error}, -1);
   } else if (exited.signal != 0 && asked) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,14 +15,19 @@
 namespace grapevine {
 
 struct PoolJob {
+  enum class State {
+    vacant,  // a place that no process has had
+    runs,
+    ended,  // for good
+    lost,   // the others continue, and another one may take its place
+  };
   struct Process {
+    State state = State::vacant;
+    std::optional<Enlist> node;  // where it runs, or ran last
+    std::int32_t slot = 0;       // of that node
+    bool joins = false;          // started while the others run
     HeldError held;
     LineJoiner out, err;  // of lines that come in parts
-    bool ended = false;
-  };
-  struct Share {
-    Enlist node;
-    std::int32_t first = 0, count = 0;
   };
   // Later ones replace earlier ones as the reason for the job's failure.
   enum class Cause { none, stopped, lost, exited, killed, bad_input, node_died };
@@ -34,8 +40,21 @@ struct PoolJob {
   // "rank 3 on node HOST:PORT".
   std::string where(std::int32_t process) const;
   bool all_ended() const;
-  // The processes of a share count as ended; returns whether one of them had not.
-  bool abandon(const Share& share);
+  // The nodes where processes run, each once, in the order of the processes.
+  std::vector<Enlist> nodes() const;
+  // Those that run there.
+  std::vector<std::int32_t> running_on(const NodeAgentActor& agent) const;
+  std::int32_t running() const;
+  // The lowest slot of the node that no process of the job takes; nothing: all are taken.
+  std::optional<std::int32_t> free_slot(const Enlist& node) const;
+  void place(std::int32_t process, const Enlist& node, std::int32_t slot, bool joins);
+  // Whether other processes may come and go: it is not about to end.
+  bool goes_on() const;
+  bool may_lose(std::int32_t process) const { return goes_on() && process != 0; }
+  bool may_lose(const std::vector<std::int32_t>& processes) const;
+  bool others_continue_after(const RankExited& exited) const;
+  // How that process ended, in the text of people.
+  std::string end_of(const RankExited& exited) const;
 
   void blame(Cause why, Error what, std::int32_t process);
   // A line of the stderr of process 0.
@@ -49,8 +68,12 @@ struct PoolJob {
   std::string user;
   SubmitterActor submitter;
   std::uint64_t session = 0;  // of the submitter
-  std::vector<Share> shares;
-  std::vector<Process> processes;
+  std::vector<Process> processes;      // all places
+  std::int32_t first_processes = 0;    // of them, those that begin the job
+  std::vector<std::string> arguments;  // of `train`
+  bool continues = false;              // SubmitJob's, and
+  std::int32_t restarts_left = 0;
+  std::int32_t restarts = 0;
   ReservedPort port;               // where process 0 listens
   std::string nonce;               // of its secret
   std::uint16_t control_port = 0;  // of process 0; 0: it has reported none yet

@@ -47,6 +47,11 @@ caf::result<Admission> RendezvousState::on_join(Join& join) {
     return answer;
   }
   const std::int32_t process = join.process;
+  if (is_early(join)) {
+    if (join.agent) self_->monitor(join.agent);
+    early_.push_back({std::move(join), answer});
+    return answer;
+  }
   if (const auto checked = check_member(join); !checked) {
     answer.deliver(refusal(checked.error()));
     if (!begun_) refuse_all(checked.error());
@@ -93,6 +98,13 @@ Expected<void> RendezvousState::check_membership(const Join& join) const {
   const bool other_user = join.user >= 0 && config_.user >= 0 && join.user != config_.user;
   if (other_user && !check_identity(join)) return other_job;
   return {};
+}
+
+// For a place that is vacant when the run begins: it waits until then.
+bool RendezvousState::is_early(const Join& join) const {
+  return !begun_ && !refused_ && join.version == config_.version &&
+         join.processes == config_.processes && join.process >= config_.initial &&
+         join.process < config_.processes;
 }
 
 Expected<void> RendezvousState::check_member(const Join& join) const {
@@ -216,6 +228,8 @@ void RendezvousState::refuse_all(const Error& error) {
       self_->send(participant.join.agent, RunEnded{true, error, false, ""});
     }
   }
+  for (Participant& early : early_) early.answer.deliver(refusal(error));
+  early_.clear();
   self_->send(config_.supervisor, RankFailed{error});
 }
 
@@ -256,6 +270,11 @@ void RendezvousState::begin_run() {
   crew.agents.resize(static_cast<std::size_t>(config_.processes) - 1);  // vacant places have none
   self_->send(config_.supervisor, std::move(crew));
   begun_ = true;
+  for (Participant& early : std::exchange(early_, {}))
+    if (const auto checked = check_member(early.join); checked)
+      on_late_join(early.join, early.answer);
+    else
+      early.answer.deliver(refusal(checked.error()));
 }
 
 // ---- processes that take the place of a lost one ----
@@ -435,6 +454,12 @@ void RendezvousState::on_down(const caf::down_msg& down) {
   if (down.source == config_.supervisor.address()) return self_->quit();
   if (begun_) return on_late_down(down.source);
   if (refused_) return;
+  early_.erase(std::remove_if(early_.begin(), early_.end(),
+                              [&](const Participant& early) {
+                                return early.join.agent &&
+                                       early.join.agent.address() == down.source;
+                              }),
+               early_.end());
   const auto participant =
       std::find_if(participants_.begin(), participants_.end(), [&](const auto& entry) {
         return entry.second.join.agent && entry.second.join.agent.address() == down.source;

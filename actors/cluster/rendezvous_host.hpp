@@ -92,6 +92,7 @@ class RendezvousState {
   Admission admission_to_all() const;
   Expected<void> check_asker(const AskJob& ask) const;
   Expected<void> check_offered(const Vacancy& vacancy) const;
+  bool is_early(const Join& join) const;
   void on_late_join(Join& join, Answer answer);
   void on_place(const std::string& nonce, std::int32_t process, const Place& place);
   void admit_late(Participant late, const Place& place);
@@ -107,6 +108,7 @@ class RendezvousState {
   RendezvousActor::stateful_pointer<RendezvousState> self_ = nullptr;
   RendezvousConfig config_;
   std::map<std::int32_t, Participant> participants_;  // by process
+  std::vector<Participant> early_;  // for vacant places, before the run has begun
   std::map<std::int32_t, Ready> ready_;
   std::string run_nonce_;  // random: of all links of the run
   // Once the run has begun: processes that wait for a place, by nonce, and until when; and those

@@ -23,6 +23,10 @@ void ChildGroup::signal(int number) {
     if (!child.ended) child.process->signal(number);
 }
 
+void ChildGroup::signal(std::size_t child, int number) {
+  if (!children_[child].ended) children_[child].process->signal(number);
+}
+
 bool ChildGroup::running() const {
   return std::any_of(children_.begin(), children_.end(),
                      [](const Child& child) { return !child.ended; });

@@ -35,6 +35,8 @@ class ChildGroup {
   void clear() { children_.clear(); }
   // To all that have not ended.
   void signal(int number);
+  // To one, where it has not ended.
+  void signal(std::size_t child, int number);
   bool running() const;
 
   // `reads`: also polls for output. Without it the children wait once their pipes are full.

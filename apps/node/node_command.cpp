@@ -229,7 +229,7 @@ class Node {
       });
     };
     config.hooks.signal = [this](SignalRanks signal) {
-      queue_.post([=] { ranks_->signal(signal.job, signal.number); });
+      queue_.post([=] { ranks_->signal(signal.job, signal.number, signal.process); });
     };
     config.hooks.pool_gone = [this](PoolGone how) { queue_.post([=] { on_pool_gone(how); }); };
     return config;
@@ -331,7 +331,7 @@ class Node {
       if (number == SIGINT) end_at_ = Clock::now();  // asked twice: now
       return;
     }
-    log_.note(ranks_->running() ? "leaving when the job has stopped with a checkpoint" : "leaving");
+    log_.note(ranks_->running() ? "leaving the job and the pool" : "leaving");
     end_at_ = Clock::now() + (is_first() || ranks_->running() ? kBusyLeave : kIdleLeave);
     if (is_first())
       caf::anon_send(pool_, ClosePool{});

@@ -49,8 +49,9 @@ void NodeRanks::write(std::int32_t process, bool to_err, const std::string& line
 Expected<std::string> NodeRanks::head_host(const StartRanks& start) const {
   if (!config_.first_host.empty()) return config_.first_host;
   if (!is_any_host(config_.own_host)) return config_.own_host;
-  if (start.count == start.processes) return std::string("127.0.0.1");
-  std::string found = own_address_towards(start.other_host);
+  if (!spreads(start)) return std::string("127.0.0.1");
+  std::string found = start.other_host.empty() ? tcp::primary_address(config_.own_host == "::")
+                                               : own_address_towards(start.other_host);
   if (!found.empty()) return found;
   return Error{Errc::io, "this machine has no address towards '" + start.other_host +
                              "': let the first node listen on one that the others reach"};
@@ -62,41 +63,50 @@ void NodeRanks::refuse(const StartRanks& start, const Error& why) const {
         {Seal{}, start.job, start.first + i, -1, 0, cut_to(why.message, kLongestErrorText)});
 }
 
+std::vector<std::string> NodeRanks::variables_of(const StartRanks& start, std::int32_t index,
+                                                 const std::string& head) const {
+  LaunchPlace place;
+  place.rank = start.first + index;
+  place.ranks = start.processes;
+  place.local_rank = start.slot + index;
+  place.local_ranks = start.here;
+  std::vector<std::string> variables = rank_variables(place, {head, start.port});
+  variables.push_back(kJobTokenVariable + ("=" + mac_of(config_.secret, {"job", start.nonce})));
+  for (std::string& name : taken_away()) variables.push_back(std::move(name));
+  if (!config_.tls.empty()) variables.push_back(environment_name("tls") + "=" + config_.tls);
+  if (place.rank != 0) return variables;
+  // Each of the other nodes finds process 0 at the address by which it knows this one.
+  if (is_any_host(config_.own_host) && spreads(start))
+    variables.push_back(kListenVariable + ("=" + config_.own_host));
+  // Its own --control comes first. The pool reads the port from what process 0 writes.
+  variables.push_back(environment_name("control") + "=" + tcp::join_address(config_.own_host, 0));
+  return variables;
+}
+
 void NodeRanks::start(const StartRanks& start) {
-  kill_all();
-  processes_.clear();
+  if (start.job != job_) {
+    kill_all();
+    processes_.clear();
+  }
   job_ = start.job;
   const auto head = head_host(start);
   if (!head) return refuse(start, head.error());
   std::vector<std::string> arguments = {config_.program, "train"};
   arguments.insert(arguments.end(), start.arguments.begin(), start.arguments.end());
   for (std::int32_t i = 0; i < start.count; ++i) {
-    LaunchPlace place;
-    place.rank = start.first + i;
-    place.ranks = start.processes;
-    place.local_rank = i;
-    place.local_ranks = start.count;
-    std::vector<std::string> variables = rank_variables(place, {*head, start.port});
-    variables.push_back(kJobTokenVariable + ("=" + mac_of(config_.secret, {"job", start.nonce})));
-    for (std::string& name : taken_away()) variables.push_back(std::move(name));
-    if (!config_.tls.empty()) variables.push_back(environment_name("tls") + "=" + config_.tls);
-    // Each of the other nodes finds process 0 at the address by which it knows this one.
-    if (place.rank == 0 && is_any_host(config_.own_host) && start.count < start.processes)
-      variables.push_back(kListenVariable + ("=" + config_.own_host));
-    // Its own --control comes first. The pool reads the port from what process 0 writes.
-    if (place.rank == 0)
-      variables.push_back(environment_name("control") + "=" +
-                          tcp::join_address(config_.own_host, 0));
-    const auto child = children_.start({arguments, variables, false, ""});
+    const auto child = children_.start({arguments, variables_of(start, i, *head), false, ""});
     if (child)
-      processes_.push_back(place.rank);
+      processes_.push_back(start.first + i);
     else
-      config_.on_exited({Seal{}, job_, place.rank, -1, 0, child.error().message});
+      config_.on_exited({Seal{}, job_, start.first + i, -1, 0, child.error().message});
   }
 }
 
-void NodeRanks::signal(std::int64_t job, int number) {
-  if (job == job_) children_.signal(number);
+void NodeRanks::signal(std::int64_t job, int number, std::int32_t process) {
+  if (job != job_) return;
+  if (process < 0) return children_.signal(number);
+  for (std::size_t child = 0; child < processes_.size(); ++child)
+    if (processes_[child] == process) children_.signal(child, number);
 }
 
 void NodeRanks::handle(const std::vector<pollfd>& waits) {

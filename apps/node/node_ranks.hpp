@@ -36,8 +36,8 @@ class NodeRanks {
 
   // Remaining processes of an earlier job are killed. A process that cannot be started has exited.
   void start(const StartRanks& start);
-  // Nothing happens where that job does not run here.
-  void signal(std::int64_t job, int number);
+  // `process` -1: all of the job. Nothing happens where it does not run here.
+  void signal(std::int64_t job, int number, std::int32_t process);
   void kill_all() { children_.clear(); }
   bool running() const { return children_.running(); }
 
@@ -46,7 +46,13 @@ class NodeRanks {
   void handle(const std::vector<pollfd>& waits);
 
  private:
+  // Whether processes on other nodes take part, now or later.
+  static bool spreads(const StartRanks& start) {
+    return start.grows || start.count < start.processes;
+  }
   Expected<std::string> head_host(const StartRanks& start) const;
+  std::vector<std::string> variables_of(const StartRanks& start, std::int32_t index,
+                                        const std::string& head) const;
   void refuse(const StartRanks& start, const Error& why) const;
   void write(std::int32_t process, bool to_err, const std::string& line) const;
 

@@ -135,6 +135,9 @@ class Submitter {
     job.user = user_name();
     job.arguments = submission_.arguments;
     job.processes = submission_.processes;
+    job.places = submission_.places;
+    job.continues = submission_.continues;
+    job.restarts = submission_.restarts;
     job.submitter = listener_;
     auto accepted = ask_actor<JobAccepted>(*system_, pool_, kAnswerPatience,
                                            to_pool_.sealed(*system_, std::move(job)), {});

@@ -16,7 +16,10 @@ struct Submission {
   std::shared_ptr<const tcp::TlsContext> tls;  // null: without TLS
   std::vector<std::string> arguments;          // of `train` over there
   std::string out;                             // for people: the folder of process 0, or empty
-  std::int32_t processes = 0;                  // 0: one in each slot
+  std::int32_t processes = 0;                  // these four: SubmitJob's
+  std::int32_t places = 0;
+  bool continues = true;
+  std::int32_t restarts = 0;
   Duration patience{0};                        // to reach the first node
 };
 

@@ -109,7 +109,7 @@ const std::set<std::string>& options_left_out() {
   static const std::set<std::string> names = {
       "help",         "help-all", "job",        "set",          "out",
       "resume",       "cluster",  "processes",  "secret-file",  "network-interface",
-      "join-timeout", "join",     "json",       "metrics-port", "requeue-command",
+      "join-timeout", "join",     "on-failure", "restarts", "json",       "metrics-port", "requeue-command",
       "overwrite",    "control",  "clock-start"};
   return names;
 }

@@ -49,11 +49,13 @@
 #include "gpu/math_threads.hpp"
 #include "messages/exit_code.hpp"
 #include "messages/text/exception_line.hpp"
+#include "messages/text/names.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp/tcp_dial.hpp"
 
 namespace grapevine {
 namespace {
+constexpr std::int64_t kMostRestarts = 1'000'000;
 
 constexpr Duration kPollInterval = std::chrono::milliseconds(100);
 constexpr Duration kShutDownPatience = std::chrono::seconds(10);
@@ -122,6 +124,10 @@ class TrainCommand : public Command {
     if (!options_.cluster.empty()) return submit(console);
     if (options_.processes != 0)
       return bad_input("--processes goes with --cluster; here, 'grapevine launch -n N -- train'");
+    for (const std::string name : {"--on-failure", "--restarts"})
+      if (app_->get_option(name)->count() > 0)
+        return bad_input(name + " goes with --cluster; here, 'grapevine launch " + name +
+                         " … -n N -- train'");
     SignalFlags signals;
     RunDisplay display(console);
     const Expected<void> done = run_here(display, signals, console);
@@ -253,12 +259,28 @@ class TrainCommand : public Command {
     const int servers = 1 + (o.control.empty() ? 0 : 1) + (o.metrics_port.empty() ? 0 : 1);
     const int serving = job.is_head() ? servers * (1 + BoundedServer::kThreads) : 0;
     const int others = schedulers + kAside + serving + (job.launched ? kRemote : 0) + 2 * pool;
-    const int each = devices == 1 ? 1 + pool : 1 + devices * (1 + pool);
+    const int staged = job.launched && !job.run.peer_devices.empty() ? 2 : 0;
+    const int each = staged + (devices == 1 ? 1 + pool : 1 + devices * (1 + pool));
     const auto workers = static_cast<int>(job.local_ranks.size());
     if (auto started = check_thread_headroom(others, workers, each); !started) return started;
     const int evaluators = job.evaluator ? 1 : 0;
     // This thread has its own already, which others use once they need it.
     return check_product_memory((workers * devices + evaluators) * (1 + pool) - 1);
+  }
+
+  // What is done on nodes about processes that are lost, and about places that are vacant.
+  Expected<void> read_survival(Submission& job) const {
+    const std::string& typed = options_.on_failure;
+    if (!typed.empty() && typed != "continue" && typed != "stop")
+      return unknown_name("--on-failure", typed, {"continue", "stop"});
+    if (options_.restarts < 0 || options_.restarts > kMostRestarts)
+      return bad_input(fmt::format("--restarts {}: expected 0..{}", options_.restarts, kMostRestarts));
+    job.continues = typed != "stop";
+    job.restarts = static_cast<std::int32_t>(options_.restarts);
+    const std::int64_t each = options_.workers == kWorkersAsUsual ? 1 : options_.workers;
+    if (options_.max_ranks > 0 && each > 0 && options_.max_ranks % each == 0)
+      job.places = static_cast<std::int32_t>(options_.max_ranks / each);
+    return {};
   }
 
   // The job runs elsewhere: the options are checked here as far as possible.
@@ -270,6 +292,7 @@ class TrainCommand : public Command {
     if (!options_.requeue_command.empty())
       return bad_input("--requeue-command does not go with --cluster: give the job again by hand");
     Submission job;
+    if (auto read = read_survival(job); !read) return read;
     job.cluster = options_.cluster;
     job.secret_file = options_.secret_file;
     if (auto loaded = load_certificates(options_); !loaded) return loaded;

@@ -40,7 +40,8 @@ void arrange(CLI::App& app) {
                     "warmup-from", "nesterov", "weight-decay", "no-decay", "accumulate"});
   show_in_help_all(app, "Processes and nodes",
                    {"network-interface", "tls", "trust-fabric", "join-timeout", "join", "processes",
-                    "secret-file", "timeout", "stall-abort", "min-ranks", "max-ranks"});
+                    "on-failure", "restarts", "secret-file", "timeout", "stall-abort", "min-ranks",
+                    "max-ranks"});
   show_in_help_all(
       app, "Device",
       {"peers", "devices-per-worker", "precision", "channels-last", "cudnn-benchmark", "threads"});
@@ -166,7 +167,7 @@ void declare_device(CLI::App& app, TrainOptions& options) {
   add_option(
       app, "peers", options.peers,
       "host | device | auto: the memory in which ranks keep and exchange models; device: the "
-      "workers' GPUs, which takes one process; auto: device where it is possible and nothing "
+      "workers' GPUs; auto: device where it is possible and nothing "
       "is compressed");
   add_option(app, "devices-per-worker", options.devices_per_worker,
              "GPUs that share a worker's batch; NCCL adds their gradients where no other worker "
@@ -220,6 +221,12 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add_option(app, "processes", options.processes,
              "with --cluster: processes to start [one for each slot]")
       ->default_str("0");
+  add_option(app, "on-failure", options.on_failure,
+             "with --cluster: continue | stop: what the others do when a process, other than the "
+             "first, or its node is lost")
+      ->default_str("continue");
+  add_option(app, "restarts", options.restarts,
+             "with --cluster: how often processes that were killed are started again, in all");
   add_option(app, "secret-file", options.secret_file,
              "with --cluster: file with the nodes' secret [GRAPEVINE_CLUSTER_SECRET]");
   declare_data(app, options);
@@ -335,8 +342,9 @@ Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options) 
 }
 
 std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options) {
-  const std::set<std::string> stay = {"help",        "help-all", "job", "cluster", "processes",
-                                      "secret-file", "set",      "out", "tls"};
+  const std::set<std::string> stay = {"help",     "help-all",   "job",      "cluster",
+                                      "processes", "on-failure", "restarts", "secret-file",
+                                      "set",      "out",        "tls"};
   std::vector<std::string> arguments;
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();

@@ -38,6 +38,8 @@ struct TrainOptions {
   std::string join;  // HOST:PORT of process 0 of a running job that has lost a process; empty: none
   std::string cluster;         // HOST:PORT of the first node that is to run the job; empty: here
   std::int32_t processes = 0;  // there; 0: one in each slot
+  std::string on_failure;      // there; empty: continue
+  std::int64_t restarts = 3;   // there
   std::string secret_file;     // of these nodes
   std::string model = "lenet";
   std::string data = "glyphs";
@@ -141,7 +143,7 @@ Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options);
 
 // After settle_length(): the options that `train` on another machine needs to run the same job:
 // what the command line, the environment and the job file say, without what concerns this process
-// alone (--cluster, --processes, --secret-file, --tls, the job file's name,
+// alone (--cluster, --processes, --on-failure, --restarts, --secret-file, --tls, the job file's name,
 // GRAPEVINE_NETWORK_INTERFACE).
 std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options);
 

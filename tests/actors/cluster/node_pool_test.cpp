@@ -12,7 +12,9 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <set>
 #include <thread>
+#include <tuple>
 
 #include "actors/cluster/node_agent.hpp"
 
@@ -123,6 +125,7 @@ struct Heard {
   std::condition_variable changed;
   std::vector<std::pair<int, StartRanks>> started;    // by node
   std::vector<std::pair<int, std::int32_t>> signals;  // node, number
+  std::vector<std::pair<int, SignalRanks>> to_one;    // by node: those for one process
   std::vector<JobOutput> output;
   std::vector<JobEnded> ended;
   std::vector<PoolStatus> statuses;
@@ -184,6 +187,7 @@ class NodePoolTest : public testing::Test {
     config.grace = grace_;
     config.lost_grace = lost_grace_;
     config.kill_grace = kill_grace_;
+    config.joins_patience = joins_patience_;
     config.output_window = output_window_;
     config.output_backlog = output_backlog_;
     config.reserve_port = [] { return Expected<ReservedPort>(ReservedPort{4711, {}}); };
@@ -214,7 +218,12 @@ class NodePoolTest : public testing::Test {
       heard->add([&] { heard->started.emplace_back(number, start); });
     };
     config.hooks.signal = [heard = heard_, number](SignalRanks signal) {
-      heard->add([&] { heard->signals.emplace_back(number, signal.number); });
+      heard->add([&] {
+        if (signal.process < 0)
+          heard->signals.emplace_back(number, signal.number);
+        else
+          heard->to_one.emplace_back(number, signal);
+      });
     };
     config.hooks.pool_gone = [heard = heard_, number](PoolGone how) {
       heard->add([&] { heard->gone.emplace_back(number, how); });
@@ -346,6 +355,7 @@ class NodePoolTest : public testing::Test {
   Duration grace_ = std::chrono::seconds(50);
   Duration lost_grace_ = std::chrono::seconds(50);
   Duration kill_grace_ = std::chrono::seconds(50);
+  Duration joins_patience_ = std::chrono::milliseconds(1);
   std::size_t output_window_ = NodePoolConfig{}.output_window;
   std::size_t output_backlog_ = NodePoolConfig{}.output_backlog;
   caf::actor_system_config config_;
@@ -510,6 +520,227 @@ TEST_F(NodePoolTest, HasRoomForSoManySlotsAndNoMore) {
   EXPECT_NE(more.error.message.find(std::to_string(kMaxSlots) + " of all nodes together"),
             std::string::npos)
       << more.error.message;
+}
+
+// ---- jobs that continue without lost processes ----
+
+class NodePoolThatContinues : public NodePoolTest {
+ protected:
+  SubmitJob lasting_job(std::int32_t processes, std::int32_t places = 0,
+                        std::int32_t restarts = 2) {
+    SubmitJob submit = job(processes);
+    submit.continues = true;
+    submit.places = places;
+    submit.restarts = restarts;
+    return submit;
+  }
+  // On nodes with two slots each.
+  std::int64_t begin(int nodes, const SubmitJob& submit) {
+    for (int node = 0; node < nodes; ++node) EXPECT_FALSE(ask<Enlisted>(enlistment(2)).refused);
+    const JobAccepted accepted = ask<JobAccepted>(submit);
+    EXPECT_FALSE(accepted.refused) << accepted.error.message;
+    EXPECT_TRUE(
+        heard_->wait([&] { return static_cast<int>(heard_->started.size()) == accepted.nodes; }));
+    return accepted.job;
+  }
+  // The order to start that is number `index` of all.
+  std::pair<int, StartRanks> start_number(std::size_t index) {
+    EXPECT_TRUE(heard_->wait([&] { return heard_->started.size() > index; }));
+    return heard_->read([&] {
+      return heard_->started.size() > index ? heard_->started[index]
+                                            : std::pair<int, StartRanks>();
+    });
+  }
+  std::size_t count_starts() {
+    await_pool();
+    return heard_->read([this] { return heard_->started.size(); });
+  }
+  void exit_on(std::size_t node, std::int64_t job, std::int32_t process, std::int32_t code,
+               std::int32_t signal = 0) {
+    caf::anon_send(pool_, seals_.at(node).sealed(
+                              system_, RankExited{{}, job, process, code, signal, ""}));
+  }
+  bool await_line(const std::string& text) {
+    return heard_->wait([&] {
+      return std::any_of(heard_->output.begin(), heard_->output.end(), [&](const JobOutput& o) {
+        return o.line.find(text) != std::string::npos;
+      });
+    });
+  }
+};
+
+TEST_F(NodePoolThatContinues, AKilledProcessIsStartedAgainWhereItRan) {
+  const std::int64_t id = begin(2, lasting_job(4));
+  exit(id, 3, -1, SIGKILL);
+  auto [node, start] = start_number(2);
+  EXPECT_EQ(node, 1);
+  EXPECT_EQ(std::make_tuple(start.first, start.count, start.processes), std::make_tuple(3, 1, 4));
+  EXPECT_EQ(std::make_tuple(start.slot, start.here, start.job), std::make_tuple(1, 2, id));
+  EXPECT_EQ(start.nonce, heard_->read([this] { return heard_->started[0].second.nonce; }));
+  EXPECT_TRUE(await_line("rank 3 on node 10.0.0.1:7 was killed by signal 9 (SIGKILL): starting it "
+                         "again (1 of 2); the others continue"));
+  exit(id, 1, 3);  // it has lost a link
+  std::tie(node, start) = start_number(3);
+  EXPECT_EQ(std::make_tuple(node, start.first, start.slot), std::make_tuple(0, 1, 1));
+  exit(id, 2, -1, SIGSEGV);
+  EXPECT_TRUE(await_line("rank 2 on node 10.0.0.1:7 was killed by signal 11 (SIGSEGV): the others "
+                         "continue"));
+  EXPECT_EQ(count_starts(), 4U) << "no restart is left";
+  for (const std::int32_t process : {1, 3, 0}) exit(id, process, 0);
+  EXPECT_FALSE(await_end().failed) << "the run is that of process 0";
+}
+
+TEST_F(NodePoolThatContinues, OtherEndsAreThoseOfTheJob) {
+  std::int64_t id = begin(2, lasting_job(4));
+  const auto ends_with = [&](std::int32_t process, std::int32_t code, std::int32_t signal) {
+    exit(id, process, code, signal);
+    EXPECT_TRUE(await_signal(0, SIGTERM));
+    for (std::int32_t other = 0; other < 4; ++other)
+      if (other != process) exit(id, other, 0);
+    const JobEnded ended = await_end();
+    EXPECT_TRUE(ended.failed);
+    heard_->add([this] {
+      heard_->ended.clear();
+      heard_->signals.clear();
+      heard_->started.clear();
+    });
+    id = ask<JobAccepted>(lasting_job(4)).job;
+    return ended.error.code;
+  };
+  EXPECT_EQ(ends_with(2, 2, 0), Errc::bad_input);
+  EXPECT_EQ(ends_with(2, 4, 0), Errc::stopped);
+  EXPECT_EQ(ends_with(0, -1, SIGKILL), Errc::peer_down);
+  EXPECT_EQ(ends_with(0, 1, 0), Errc::failed);
+}
+
+TEST_F(NodePoolThatContinues, FreeSlotsTakeThePlacesOfANodeThatDies) {
+  const std::int64_t id = begin(3, lasting_job(5));  // a slot of the third node is free
+  caf::anon_send_exit(nodes_[1], caf::exit_reason::kill);
+  const auto [node, start] = start_number(3);
+  EXPECT_EQ(node, 2);
+  EXPECT_EQ(std::make_tuple(start.first, start.count, start.slot, start.here),
+            std::make_tuple(2, 1, 1, 2));
+  EXPECT_TRUE(await_line("node 10.0.0.1:7 (host) died during the job, with ranks 2, 3: the others "
+                         "continue"));
+  // A node that comes later takes the other one.
+  EXPECT_FALSE(ask<Enlisted>(enlistment(2)).refused);
+  const auto [later, second] = start_number(4);
+  EXPECT_EQ(std::make_tuple(later, second.first, second.slot), std::make_tuple(3, 3, 0));
+  EXPECT_EQ(count_starts(), 5U);
+  for (const auto& [on, process] :
+       std::vector<std::pair<std::size_t, std::int32_t>>{{2, 2}, {3, 3}, {2, 4}, {0, 1}, {0, 0}})
+    exit_on(on, id, process, 0);
+  EXPECT_FALSE(await_end().failed);
+}
+
+// With as many places as --max-ranks has.
+TEST_F(NodePoolThatContinues, ANodeThatJoinsTakesVacantPlaces) {
+  const std::int64_t id = begin(2, lasting_job(3, 5));
+  EXPECT_EQ(start_number(0).second.processes, 3);
+  EXPECT_TRUE(start_number(0).second.grows);
+  EXPECT_EQ(count_starts(), 2U) << "the free slot was there when the job began";
+  exit(id, 2, 1);  // failed by itself: not started again
+  EXPECT_TRUE(await_line("rank 2 on node 10.0.0.1:7 exited with code 1: the others continue"));
+  EXPECT_FALSE(ask<Enlisted>(enlistment(2)).refused);
+  EXPECT_EQ(start_number(2).second.first, 2) << "lost places come first";
+  EXPECT_EQ(start_number(2).second.processes, 3);
+  EXPECT_EQ(start_number(3).second.first, 3);
+  EXPECT_EQ(start_number(3).second.processes, 5);
+  EXPECT_FALSE(ask<Enlisted>(enlistment(2)).refused);
+  EXPECT_EQ(start_number(4).first, 3);
+  EXPECT_EQ(start_number(4).second.first, 4);
+  EXPECT_EQ(count_starts(), 5U) << "there is no other place";
+  exit_on(2, id, 3, 2);  // it could not take part
+  EXPECT_TRUE(await_line("rank 3 on node 10.0.0.2:7 exited with code 2: the others continue"));
+  // Those that have not joined by the end of process 0 are told so.
+  exit(id, 0, 0);
+  EXPECT_TRUE(heard_->wait([this] { return heard_->to_one.size() == 2; }));
+  exit_on(3, id, 4, 2);  // "there is no run"
+  exit_on(2, id, 2, -1, SIGTERM);
+  exit(id, 1, 0);
+  EXPECT_FALSE(await_end().failed);
+}
+
+TEST_F(NodePoolThatContinues, AJobTakesNoMoreSlotsThanItHasPlaces) {
+  SubmitJob submit = lasting_job(0, 3);
+  for (int node = 0; node < 2; ++node) ASSERT_FALSE(ask<Enlisted>(enlistment(2)).refused);
+  EXPECT_EQ(ask<JobAccepted>(submit).processes, 3);
+}
+
+TEST_F(NodePoolThatContinues, ANodeLeavesAJobThatGoesOnWithoutIt) {
+  const std::int64_t id = begin(3, lasting_job(6));
+  LeavePool leave;
+  leave.agent = nodes_[1];
+  ask<Left>(leave);
+  EXPECT_TRUE(await_signal(1, SIGKILL));
+  EXPECT_TRUE(await_line("node 10.0.0.1:7 (host) has left the job, with ranks 2, 3: the others "
+                         "continue"));
+  // Without another one half of the ranks would be gone: the job stops.
+  leave.agent = nodes_[2];
+  std::thread asks([&] { ask<Left>(leave); });
+  EXPECT_TRUE(await_signal(0, SIGTERM));
+  for (const std::int32_t process : {0, 1}) exit(id, process, 4);
+  for (const std::int32_t process : {4, 5}) exit_on(2, id, process, 0);
+  asks.join();
+  EXPECT_EQ(await_end().error.code, Errc::stopped);
+}
+
+// Whatever ends and comes: each place has one process at most, no node more than it has slots, and
+// the job ends as process 0 does.
+TEST_F(NodePoolThatContinues, AnyOrderOfLossesAndJoins) {
+  const std::uint32_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int node = 0; node < 3; ++node) ASSERT_FALSE(ask<Enlisted>(enlistment(2)).refused);
+  const std::int64_t id = ask<JobAccepted>(lasting_job(5, 8, 1000)).job;
+  std::map<std::int32_t, std::size_t> runs;  // process: node
+  std::set<std::size_t> dead;
+  std::size_t seen = 0;
+  // What the nodes have been told so far; some of it may come later.
+  const auto look = [&] {
+    await_pool();
+    const auto started = heard_->read([this] { return heard_->started; });
+    for (; seen < started.size(); ++seen) {
+      const auto node = static_cast<std::size_t>(started[seen].first);
+      const StartRanks& start = started[seen].second;
+      for (std::int32_t i = 0; i < start.count && dead.count(node) == 0; ++i)
+        ASSERT_TRUE(runs.emplace(start.first + i, node).second)
+            << "process " << start.first + i << " runs twice";
+    }
+    std::map<std::size_t, int> on_node;
+    for (const auto& [process, node] : runs) EXPECT_LE(++on_node[node], 2) << "node " << node;
+  };
+  for (int event = 0; event < 60; ++event) {
+    look();
+    const auto kind = random() % 8;
+    if (kind < 5 && runs.size() > 1) {
+      auto victim = std::next(runs.begin(), static_cast<std::ptrdiff_t>(
+                                                1 + random() % (runs.size() - 1)));
+      const auto [process, node] = *victim;
+      runs.erase(victim);
+      exit_on(node, id, process, kind < 3 ? -1 : 1, kind < 3 ? SIGKILL : 0);
+    } else if (kind == 5) {
+      const std::size_t node = 1 + random() % (nodes_.size() - 1);
+      if (!dead.insert(node).second) continue;
+      for (auto it = runs.begin(); it != runs.end();)
+        it = it->second == node ? runs.erase(it) : std::next(it);
+      caf::anon_send_exit(nodes_[node], caf::exit_reason::kill);
+      caf::scoped_actor self{system_};
+      self->wait_for(nodes_[node]);
+    } else if (kind == 6) {
+      ASSERT_FALSE(ask<Enlisted>(enlistment(2)).refused);
+    }
+  }
+  exit(id, 0, 0);
+  runs.erase(0);
+  const auto ended = [this] { return !heard_->ended.empty(); };
+  while (!heard_->read(ended)) {
+    look();
+    for (const auto& [process, node] : runs) exit_on(node, id, process, 0);
+    runs.clear();
+    ASSERT_TRUE(heard_->wait([&] { return ended() || heard_->started.size() > seen; }));
+  }
+  EXPECT_FALSE(await_end().failed);
 }
 
 // Process 0 writes on the first node, whoever comes first.

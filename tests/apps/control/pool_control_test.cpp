@@ -41,6 +41,7 @@ NodePoolActor::behavior_type relaying_pool(NodePoolActor::pointer) {
         return place;
       },
       [](GraceOver) {},
+      [](JoinsOver) {},
       [](ClosePool) {},
   };
 }

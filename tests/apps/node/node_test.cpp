@@ -87,9 +87,11 @@ class Nodes : public testing::Test {
     return with(small_run(algorithm, out), {"--cluster", first_->address()});
   }
   // A job that goes on until something ends it; returns once it trains.
-  std::unique_ptr<Process> endless_job(const fs::path& out) {
+  std::unique_ptr<Process> endless_job(const fs::path& out,
+                                       const std::vector<std::string>& more = {}) {
     auto process = std::make_unique<Process>(
-        with(job("sgp", out), {"--steps", "1000000", "--checkpoint-every", "0.5"}), options());
+        with(with(job("sgp", out), {"--steps", "1000000", "--checkpoint-every", "0.5"}), more),
+        options());
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (!fs::exists(out / "checkpoint" / "latest") &&
            std::chrono::steady_clock::now() < deadline)
@@ -370,10 +372,60 @@ TEST_F(Nodes, ASubmitterThatIsSuspendedCostsTheFirstNodeLittle) {
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n') + std::stol(note[1]), lines + 2);
 }
 
-TEST_F(Nodes, ANodeThatDiesEndsTheJobAndIsNamed) {
+// Killed with what it runs: another node takes the place, and the run ends with all its ranks.
+TEST_F(Nodes, ANodeThatDiesLeavesItsPlaceToAnother) {
   start_nodes(3, 1);
   const fs::path out = folder_.path() / "run";
+  const auto running = endless_job(out, {"--max-ranks", "4"});
+  others_[1]->process().signal(SIGKILL);
+  const std::string died = "cluster: node " + others_[1]->address() + " (";
+  EXPECT_TRUE(running->wait_for_output(died)) << running->so_far().describe();
+  EXPECT_NE(running->so_far().err.find("died during the job, with rank 2: the others continue"),
+            std::string::npos);
+  add_node(2);
+  for (const char* line : {"process 2 has joined again", "process 3 has joined"})
+    EXPECT_TRUE(running->wait_for_output(line)) << running->so_far().describe();
+  running->signal(SIGTERM);
+  const auto stopped = running->wait();
+  EXPECT_EQ(stopped.exit_code, 4) << stopped.describe();
+  const json summary = summary_of(out);
+  EXPECT_EQ(summary["joined_ranks"], json::array({3}));
+  EXPECT_EQ(read_checkpoint(out.string())->ranks.size(), 4U);
+  const auto next = run_process(job("ar", folder_.path() / "next"), options());
+  EXPECT_EQ(next.exit_code, 0) << next.describe();
+}
+
+// A process that is killed joins the others again, and a node that leaves does not end the job.
+TEST_F(Nodes, AJobOutlivesProcessesAndNodesThatLeave) {
+  start_nodes(4, 1);
+  const fs::path out = folder_.path() / "run";
   const auto running = endless_job(out);
+  const std::string node_id = std::to_string(others_[0]->process().pid());
+  pid_t rank = 0;
+  std::ifstream("/proc/" + node_id + "/task/" + node_id + "/children") >> rank;
+  ASSERT_GT(rank, 0);
+  ASSERT_EQ(::kill(rank, SIGKILL), 0);
+  EXPECT_TRUE(
+      running->wait_for_output("was killed by signal 9 (SIGKILL): starting it again (1 of 3)"))
+      << running->so_far().describe();
+  EXPECT_TRUE(running->wait_for_output("process 1 has joined again"))
+      << running->so_far().describe();
+  others_[2]->process().signal(SIGTERM);
+  const auto node = others_[2]->process().wait();
+  EXPECT_EQ(node.exit_code, 0) << node.describe();
+  EXPECT_TRUE(running->wait_for_output("has left the job, with rank 3: the others continue"))
+      << running->so_far().describe();
+  EXPECT_TRUE(running->wait_for_output("rank 3 of process 3 is gone")) << running->so_far().describe();
+  running->signal(SIGTERM);
+  const auto stopped = running->wait();
+  EXPECT_EQ(stopped.exit_code, 4) << stopped.describe();
+  EXPECT_EQ(summary_of(out)["lost_ranks"], json::array({3}));
+}
+
+TEST_F(Nodes, ANodeThatDiesEndsTheJobThatIsToStopAndIsNamed) {
+  start_nodes(3, 1);
+  const fs::path out = folder_.path() / "run";
+  const auto running = endless_job(out, {"--on-failure", "stop"});
   others_[1]->process().signal(SIGKILL);
   expect_error(running->wait(), 3, "node " + others_[1]->address() + " (");
   expect_error(running->so_far(), 3, "; resume with --resume " + out.string());
