@@ -440,7 +440,8 @@ struct PrepareShards {
 };
 
 // Between a Peer whose model is on a device and the transport.
-using OutgoingStagerActor = caf::typed_actor<caf::reacts_to<Envelope>>;
+using OutgoingStagerActor =
+    caf::typed_actor<caf::reacts_to<Envelope>, caf::replies_to<Ping>::with<Pong>>;
 using IncomingStagerActor = caf::typed_actor<caf::reacts_to<Envelope>, caf::reacts_to<PeerLost>>;
 using EvaluatorActor = caf::typed_actor<caf::reacts_to<EpochModel>, caf::reacts_to<ModelOffer>,
                                         caf::reacts_to<MembersChanged>>;

@@ -115,7 +115,7 @@ at::Tensor Transfers::upload(const at::Tensor& host, DeviceSlot& slot) {
   return slot.memory;
 }
 
-FrozenTensor Transfers::send_up(const FrozenTensor& from) {
+FrozenTensor Transfers::send_to_device(const FrozenTensor& from) {
   const auto scope = runtime_->enter(Stream::upload);
   at::Tensor memory = on_device(from.sizes(), from.dtype());
   copy_up(memory, from.read());

@@ -64,7 +64,7 @@ class Transfers {
   at::Tensor upload(const at::Tensor& host, DeviceSlot& slot);
   // `from`, of the host's memory, in memory of its own that is complete after the upload stream's
   // work; `from` may end when this returns. REQUIRES: a device with memory of its own.
-  FrozenTensor send_up(const FrozenTensor& from);
+  FrozenTensor send_to_device(const FrozenTensor& from);
   // Whether upload() takes it as it is, and it is not in the host's memory.
   bool is_resident(const FrozenTensor& t) const;
 

@@ -374,8 +374,9 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
     return;
   }
   const bool changes = changes_members(config_.parts->plan);
-  // It serves the others while these come to rest.
-  if (!changes || (is_server() && !member_.is_closed())) role_->on_peer_down(*this, peer);
+  // It serves the others while these come to rest. Once it has counted its messages it answers
+  // none: the role after this one takes back what is open.
+  if (!changes || (is_server() && !member_.is_holding())) role_->on_peer_down(*this, peer);
   if (changes) answer_traffic();
   leave_if_stranded();
 }

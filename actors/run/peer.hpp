@@ -38,9 +38,9 @@ struct PeerConfig {
   // The device that keeps the model, with streams of this rank's own; null: the host's memory.
   std::shared_ptr<DeviceRuntime> device;
   OutgoingStagerActor outgoing;  // for messages to other processes; null: they leave as they are
-  std::vector<Stall> stalls;          // of the run's messages
-  FrozenTensor parameters;            // [d] at the start
-  FrozenTensor buffers;               // [b] at the start, or empty
+  std::vector<Stall> stalls;     // of the run's messages
+  FrozenTensor parameters;       // [d] at the start
+  FrozenTensor buffers;          // [b] at the start, or empty
   std::optional<StateDict> restored;  // a RankSnapshot's state instead
   std::vector<Rank> absent;  // of which that checkpoint has no state, or which are not there: they
                              // join
@@ -124,6 +124,7 @@ class PeerState : public Env {
   void on_snapshot(const TakeSnapshot& take);
   void on_collect(bool with_model);
   void on_hold(HoldForView hold);
+  void forget_losses_of(const std::vector<Rank>& arriving);
   void on_ask_traffic(AskTraffic ask);
   void on_query_waits(QueryWaits query) const;
   void on_close_view(CloseView close);

@@ -162,12 +162,16 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
     StagerConfig incoming;
     if (staged) {
       config.outgoing = spawn_aside(
-          outgoing_stager, stager_config(config, config_.peer_devices[static_cast<std::size_t>(rank)].outgoing));
-      incoming = stager_config(config, config_.peer_devices[static_cast<std::size_t>(rank)].incoming);
+          outgoing_stager,
+          stager_config(config, config_.peer_devices[static_cast<std::size_t>(rank)].outgoing));
+      incoming =
+          stager_config(config, config_.peer_devices[static_cast<std::size_t>(rank)].incoming);
     }
+    const OutgoingStagerActor outgoing = config.outgoing;
     PeerActor spawned = system_.spawn(peer, std::move(config));
     std::shared_ptr<Inbox> inbox =
-        staged ? make_mailbox_inbox(spawn_aside(incoming_stager, std::move(incoming), spawned))
+        staged ? make_mailbox_inbox(
+                     spawn_aside(incoming_stager, std::move(incoming), spawned, outgoing))
                : make_mailbox_inbox(spawned);
     const auto attached = config_.transport->attach(rank, std::move(inbox));
     GRAPEVINE_CHECK(attached.ok(), attached.error().message);

@@ -33,12 +33,23 @@ bool contains(const std::vector<Rank>& ranks, Rank rank) {
 // A rank that was dropped alive ends when its process is told so. The first view of a rank that has
 // not been started is one that it joins.
 void PeerState::on_hold(HoldForView hold) {
+  if (!started_) forget_losses_of(hold.arriving);
   if (!member_.follows(hold)) return;
   if (!started_) begin_to_join();
   member_.hold(std::move(hold), asked_.has_value());
   view_.state.clear();
   view_.awaits_state = false;
   view_.take.reset();  // the supervisor has given that cut up
+}
+
+// A server that rests, or a rank that is to come, has heard of the end of their lives before.
+void PeerState::forget_losses_of(const std::vector<Rank>& arriving) {
+  const auto is_of_one = [&arriving](const auto& event) {
+    const auto* const lost = std::get_if<PeerLost>(&event);
+    return lost != nullptr && contains(arriving, lost->peer);
+  };
+  before_start_.erase(std::remove_if(before_start_.begin(), before_start_.end(), is_of_one),
+                      before_start_.end());
 }
 
 void PeerState::begin_to_join() {

@@ -42,7 +42,7 @@ bool StagerState::succeeds(Copies copies) {
   return done.ok();
 }
 
-Expected<void> StagerState::bring_down(Payload& payload) {
+Expected<void> StagerState::copy_to_host(Payload& payload) {
   std::vector<std::pair<FrozenTensor*, at::Tensor>> down;
   const auto download = [&](FrozenTensor& t) {
     if (!t.device().is_cpu()) down.emplace_back(&t, transfers->download(t));
@@ -56,8 +56,8 @@ Expected<void> StagerState::bring_down(Payload& payload) {
 }
 
 // Packed vectors stay where they are: their receiver checks them there before it unpacks them.
-Expected<void> StagerState::bring_up(Payload& payload) {
-  each_model_vector(payload, [&](FrozenTensor& t) { t = transfers->send_up(t); });
+Expected<void> StagerState::copy_to_device(Payload& payload) {
+  each_model_vector(payload, [&](FrozenTensor& t) { t = transfers->send_to_device(t); });
   return {};
 }
 
@@ -67,13 +67,15 @@ OutgoingStagerActor::behavior_type outgoing_stager(
   state.config = std::move(config);
   state.transfers = transfers_of(state.config);
   return {[&state](Envelope& envelope) {
-    if (state.succeeds([&] { return state.bring_down(envelope.payload); }))
-      state.config.transport->send(std::move(envelope));
-  }};
+            if (state.succeeds([&] { return state.copy_to_host(envelope.payload); }))
+              state.config.transport->send(std::move(envelope));
+          },
+          [](Ping) { return Pong{}; }};
 }
 
 IncomingStagerActor::behavior_type incoming_stager(
-    IncomingStagerActor::stateful_pointer<StagerState> self, StagerConfig config, PeerActor peer) {
+    IncomingStagerActor::stateful_pointer<StagerState> self, StagerConfig config, PeerActor peer,
+    OutgoingStagerActor outgoing) {
   StagerState& state = self->state;
   state.config = std::move(config);
   state.transfers = transfers_of(state.config);
@@ -81,10 +83,14 @@ IncomingStagerActor::behavior_type incoming_stager(
   return {[&state, peer](Envelope& envelope) {
             const bool is_here =
                 state.config.transport->by_reference(envelope.from, state.config.rank);
-            if (is_here || state.succeeds([&] { return state.bring_up(envelope.payload); }))
+            if (is_here || state.succeeds([&] { return state.copy_to_device(envelope.payload); }))
               caf::anon_send(peer, std::move(envelope));
           },
-          [peer](PeerLost& lost) { caf::anon_send(peer, std::move(lost)); }};
+          [self, peer, outgoing](PeerLost& lost) {
+            self->request(outgoing, caf::infinite, Ping{})
+                .then([peer, lost](Pong) { caf::anon_send(peer, lost); },
+                      [](const caf::error&) {});  // the peer has ended
+          }};
 }
 
 }  // namespace grapevine

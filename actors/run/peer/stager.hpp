@@ -14,7 +14,7 @@ struct StagerConfig {
   Rank rank = 0;
   std::shared_ptr<DeviceRuntime> device;  // of the rank's model, with streams of this actor's own
   std::shared_ptr<Transport> transport;
-  SupervisorActor supervisor;     // hears of a device that fails
+  SupervisorActor supervisor;     // told of a device that fails
   std::uint64_t model_bytes = 0;  // of all parameters
   Duration patience{0};           // the longest wait for a copy, and for the work before it
 };
@@ -23,8 +23,8 @@ struct StagerState {
   // Runs `copies`, which returns Expected<void>. Where it fails or throws, the run ends.
   template <class Copies>
   bool succeeds(Copies copies);
-  Expected<void> bring_down(Payload& payload);
-  Expected<void> bring_up(Payload& payload);
+  Expected<void> copy_to_host(Payload& payload);
+  Expected<void> copy_to_device(Payload& payload);
 
   const char* name = "stager";
   StagerConfig config;
@@ -40,7 +40,10 @@ struct StagerState {
 // scheduler.
 OutgoingStagerActor::behavior_type outgoing_stager(
     OutgoingStagerActor::stateful_pointer<StagerState> self, StagerConfig config);
+// The peer receives the loss of a rank once what it had sent before has left `outgoing`: none of it
+// reaches a later life of that rank.
 IncomingStagerActor::behavior_type incoming_stager(
-    IncomingStagerActor::stateful_pointer<StagerState> self, StagerConfig config, PeerActor peer);
+    IncomingStagerActor::stateful_pointer<StagerState> self, StagerConfig config, PeerActor peer,
+    OutgoingStagerActor outgoing);
 
 }  // namespace grapevine

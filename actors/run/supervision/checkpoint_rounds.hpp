@@ -26,6 +26,8 @@ class CheckpointRounds {
  public:
   explicit CheckpointRounds(const CheckpointPlan& plan = {});
 
+  // Epochs of the whole run, of which the last has a checkpoint of its own: members have changed.
+  void set_total(double epochs) { plan_.total_epochs = epochs; }
   // No further cut begins; one in progress is cancelled.
   void disable();
   bool enabled() const { return plan_.enabled; }

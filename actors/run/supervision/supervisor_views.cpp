@@ -89,6 +89,7 @@ void SupervisorState::install_view() {
   if (crew_.evaluates() && evaluations_due_ > 0)
     evaluations_due_ += whole_epochs(epochs) - whole_epochs(config_.total_epochs);
   config_.total_epochs = epochs;
+  checkpoints_.set_total(epochs);
   crew_.report_members({view.members, view.joining, whole_epochs(view.horizon.first_epoch)});
   crew_.send_to_ranks(view);
   if (!newest_.empty() && !wiring_.in_progress()) report_change(std::exchange(newest_, {}));
