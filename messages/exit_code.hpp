@@ -13,8 +13,10 @@ inline constexpr int kExitStopped = 4;  // by request, with a checkpoint to resu
 
 // The last line of stderr begins with it, unless the exit code is 0.
 inline constexpr char kErrorStart[] = "error: ";
-// The text after it where a signal arrived before training; with kExitFailed.
+// The texts after it where a signal arrived before training; with kExitFailed. The second one is of
+// the process with that number, which waited for the others.
 inline constexpr char kStoppedBeforeTraining[] = "stopped by a signal before training began";
+inline constexpr char kStoppedAtTheStart[] = "process {} was asked to stop before training began";
 
 // Of a process that ends with such an error.
 inline int exit_code_of(Errc code) {

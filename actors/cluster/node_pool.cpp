@@ -164,7 +164,7 @@ caf::result<Left> NodePoolState::on_leave(const LeavePool& leave) {
     answer.deliver(Left{});
     return answer;
   }
-  if (goes_on_without(job_->running_on(leave.agent))) {
+  if (continues_without(job_->running_on(leave.agent))) {
     const std::vector<std::int32_t> lost = job_->running_on(leave.agent);
     send_sealed(member->node, SignalRanks{{}, job_->id, SIGKILL});
     lose(lost, PoolJob::State::lost);
@@ -218,10 +218,10 @@ void NodePoolState::lose(const std::vector<std::int32_t>& processes, PoolJob::St
   }
 }
 
-// Whether the run is sure to continue: more than half of the processes that began it remain.
-bool NodePoolState::goes_on_without(const std::vector<std::int32_t>& processes) const {
+// Whether the run continues, as far as the pool can know.
+bool NodePoolState::continues_without(const std::vector<std::int32_t>& processes) const {
   const auto ends = static_cast<std::int32_t>(processes.size());
-  return job_->may_lose(processes) && 2 * (job_->running() - ends) > job_->first_processes;
+  return job_->may_lose(processes) && job_->running() - ends >= job_->least;
 }
 
 // ---- submission of a job ----
@@ -295,6 +295,8 @@ void NodePoolState::begin_job(const SubmitJob& submit, const std::vector<NodeSha
       job_->place(share.first + i, members_[share.node].node, i, false);
   job_->arguments = submit.arguments;
   job_->continues = submit.continues;
+  job_->spreads = submit.continues && (places > count || members_.size() > 1);
+  job_->least = submit.least > 0 ? submit.least : count / 2 + 1;
   job_->restarts = job_->restarts_left = submit.continues ? std::max(submit.restarts, 0) : 0;
   job_->nonce = random_hex(kJobNonceBytes);
   output_.emplace(config_.output_window, config_.output_backlog,
@@ -327,10 +329,11 @@ void NodePoolState::start(std::int32_t first, std::int32_t count) {
   start.count = count;
   start.processes =
       is_new ? static_cast<std::int32_t>(job_->processes.size()) : job_->first_processes;
-  start.slot = process.slot;
-  start.here = static_cast<std::int32_t>(job_->running_on(process.node->agent).size());
+  // A launcher's variables count no more local processes than the job has.
+  start.here = std::min(job_->slots_in_use(*process.node), start.processes);
+  start.slot = std::min(process.slot, start.here - count);
   start.port = job_->port.number;
-  start.grows = job_->continues;
+  start.grows = job_->spreads;
   start.other_host = other_host();
   send_sealed(*process.node, std::move(start));
 }
@@ -422,11 +425,15 @@ void NodePoolState::end_lines_of(std::int32_t number) {
 void NodePoolState::on_exited(const RankExited& exited) {
   if (!trusts(exited)) return;
   const PoolJob::Process* const process = process_of(exited.job, exited.process);
-  if (process == nullptr || process->state != PoolJob::State::runs) return;
-  if (job_->others_continue_after(exited)) return on_survived(exited);
+  if (process == nullptr || process->state != PoolJob::State::running) return;
+  if (process->node->seal.session != exited.seal.session) return;  // of an earlier life, elsewhere
+  if (job_->others_continue_after(exited)) {
+    const bool lost_link = exited.signal == 0 && exited.exit_code == kExitLost;
+    return lost_link ? wait_for_the_end(exited.process) : on_tolerated_exit(exited);
+  }
   job_->on_exited(exited);
-  if (exited.process == 0) self_->delayed_send(NodePoolActor{self_}, config_.joins_patience,
-                                               JoinsOver{job_->id});
+  if (exited.process == 0)
+    self_->delayed_send(NodePoolActor{self_}, config_.joins_patience, JoinsOver{job_->id});
   const PoolJob::Cause cause = job_->cause;
   const bool lost = cause == PoolJob::Cause::lost || cause == PoolJob::Cause::killed;
   if (cause != PoolJob::Cause::none) ask_to_end(lost ? grace_after_loss() : config_.grace);
@@ -436,15 +443,17 @@ void NodePoolState::on_exited(const RankExited& exited) {
 // ---- processes that come while the others run ----
 
 void NodePoolState::use_free_slots(const std::vector<std::int32_t>& lost, const std::string& why) {
-  say(-1, true, fmt::format("{}, with {}: the others continue", why, ranks_text(lost)));
+  say(-1, true, fmt::format("{}, with {}: {}", why, ranks_text(lost), job_->prospect()));
   for (const Member& member : members_) fill(member, lost);
+  doubt(why);
 }
 
 // The end of a process after which the others continue. One that was killed, or has lost a link, is
 // started again where it ran.
-void NodePoolState::on_survived(const RankExited& exited) {
+void NodePoolState::on_tolerated_exit(const RankExited& exited) {
   PoolJob::Process& process = *job_->find(exited.process);
   end_lines_of(exited.process);
+  const std::string said = process.held.text();
   process.held.release([&](std::string line) { say(exited.process, true, std::move(line)); });
   process.state = PoolJob::State::lost;
   const std::string ended = job_->end_of(exited);
@@ -452,16 +461,67 @@ void NodePoolState::on_survived(const RankExited& exited) {
   const Member* const member = member_of(process.node->agent);
   const bool has_node = member != nullptr && !member->leaving;
   if (!may_return || !has_node || job_->restarts_left == 0)
-    return say(-1, true, ended + ": the others continue");
+    return give_up_place(exited, ended, said);
   --job_->restarts_left;
-  say(-1, true, fmt::format("{}: starting it again ({} of {}); the others continue", ended,
-                            job_->restarts - job_->restarts_left, job_->restarts));
-  start_later(exited.process, member->node, process.slot);
+  tell(fmt::format("{}: starting it again ({} of {}); {}", ended,
+                   job_->restarts - job_->restarts_left, job_->restarts, job_->prospect()));
+  place_later(exited.process, member->node, process.slot);
+  start(exited.process, 1);
 }
 
-void NodePoolState::start_later(std::int32_t process, const Enlist& node, std::int32_t slot) {
+// Those that lose the run end as this one does.
+void NodePoolState::wait_for_the_end(std::int32_t number) {
+  PoolJob::Process& process = *job_->find(number);
+  process.state = PoolJob::State::lost;
+  process.lost_link = true;
+  self_->delayed_send(NodePoolActor{self_}, config_.joins_patience, LossOver{job_->id, number});
+}
+
+void NodePoolState::on_loss_over(LossOver over) {
+  PoolJob::Process* const process = process_of(over.job, over.process);
+  if (process == nullptr || !std::exchange(process->lost_link, false)) return;
+  if (!job_->accepts_changes()) return;
+  RankExited exited;
+  exited.job = over.job;
+  exited.process = over.process;
+  exited.exit_code = kExitLost;
+  on_tolerated_exit(exited);
+}
+
+// Until a node comes.
+void NodePoolState::give_up_place(const RankExited& exited, const std::string& ended,
+                                  const std::string& said) {
+  if (!job_->find(exited.process)->joins && job_->failed_before.empty())
+    job_->failed_before = said.empty() ? ended : job_->where(exited.process) + ": " + said;
+  tell(ended + ": " + job_->prospect());
+  doubt(exited.exit_code == kExitLost && !said.empty() ? said : ended);
+}
+
+// Process 0 ends a run that has too few ranks; one that does not answer is not waited for without
+// end.
+void NodePoolState::doubt(const std::string& why) {
+  if (job_->running() >= job_->least || job_->short_since) return;
+  job_->short_since = self_->clock().now().time_since_epoch();
+  job_->shortage = why;
+  look_again_after(config_.grace);
+}
+
+bool NodePoolState::has_waited_for_the_head() {
+  if (job_->running() >= job_->least) job_->short_since.reset();
+  return job_->accepts_changes() && job_->short_since &&
+         self_->clock().now().time_since_epoch() - *job_->short_since >= config_.grace;
+}
+
+// To the submitter, and in the log of this node.
+void NodePoolState::tell(const std::string& what) {
+  say(-1, true, what);
+  changed(what);
+}
+
+// What the process before it has said is not lost with it.
+void NodePoolState::place_later(std::int32_t process, const Enlist& node, std::int32_t slot) {
+  job_->find(process)->held.release([&](std::string line) { say(process, true, std::move(line)); });
   job_->place(process, node, slot, true);
-  start(process, 1);
 }
 
 const NodePoolState::Member* NodePoolState::member_of(const NodeAgentActor& agent) const {
@@ -473,38 +533,40 @@ const NodePoolState::Member* NodePoolState::member_of(const NodeAgentActor& agen
 // Free slots of a node take places that are lost.
 void NodePoolState::fill(const Member& member, const std::vector<std::int32_t>& places) {
   if (member.leaving) return;
+  std::vector<std::int32_t> taken;  // before the first one starts: each learns how many are there
   for (const std::int32_t place : places) {
     const PoolJob::State state = job_->find(place)->state;
     if (state != PoolJob::State::lost && state != PoolJob::State::vacant) continue;
     const auto slot = job_->free_slot(member.node);
-    if (!slot) return;
-    say(-1, true, fmt::format("starting rank {} on {}", place, name_of(member.node)));
-    start_later(place, member.node, *slot);
+    if (!slot) break;
+    place_later(place, member.node, *slot);
+    taken.push_back(place);
+  }
+  for (const std::int32_t place : taken) {
+    start(place, 1);
+    tell(fmt::format("starting rank {} on {}", place, name_of(member.node)));
   }
 }
 
 // It takes the places of lost processes, then those that none has had.
 void NodePoolState::use_new_node(const Member& member) {
-  if (!job_->goes_on()) return;
-  for (const PoolJob::State state : {PoolJob::State::lost, PoolJob::State::vacant}) {
-    std::vector<std::int32_t> places;
+  if (!job_->accepts_changes()) return;
+  std::vector<std::int32_t> places;
+  for (const PoolJob::State state : {PoolJob::State::lost, PoolJob::State::vacant})
     for (std::size_t i = 0; i < job_->processes.size(); ++i)
       if (job_->processes[i].state == state) places.push_back(static_cast<std::int32_t>(i));
-    fill(member, places);
-  }
+  fill(member, places);
 }
 
-// One that has joined ends by itself.
+// The others end by themselves, unless they are frozen.
 void NodePoolState::on_joins_over(JoinsOver over) {
   if (job_of(over.job) == nullptr) return;
-  bool any = false;
   for (std::size_t i = 0; i < job_->processes.size(); ++i) {
     const PoolJob::Process& process = job_->processes[i];
-    if (process.state != PoolJob::State::runs || !process.joins) continue;
-    any = true;
+    if (process.state != PoolJob::State::running || !process.joins) continue;
     send_sealed(*process.node, SignalRanks{{}, job_->id, SIGTERM, static_cast<std::int32_t>(i)});
   }
-  if (any && job_->grace.begin(self_->clock().now().time_since_epoch(), config_.grace))
+  if (job_->grace.begin(self_->clock().now().time_since_epoch(), config_.grace))
     look_again_after(config_.grace);
 }
 
@@ -516,7 +578,7 @@ void NodePoolState::signal_all(std::int32_t number) {
 
 // Process 0 has the model and the summary to write; once it has ended, the others need little time.
 Duration NodePoolState::grace_after_loss() const {
-  return job_->processes.front().state == PoolJob::State::ended ? config_.lost_grace : config_.grace;
+  return job_->head_ended() ? config_.lost_grace : config_.grace;
 }
 
 void NodePoolState::ask_to_end(Duration grace) {
@@ -536,6 +598,11 @@ void NodePoolState::stop_job(const std::string& why) {
 
 void NodePoolState::on_grace_over(GraceOver over) {
   if (job_of(over.job) == nullptr) return;
+  if (has_waited_for_the_head()) {
+    job_->blame(PoolJob::Cause::lost, {Errc::peer_down, job_->shortage}, -1);
+    job_->ending = true;
+    return kill_job();
+  }
   const GracePeriod::Due due = job_->grace.due(self_->clock().now().time_since_epoch());
   if (due == GracePeriod::Due::give_up) return give_up_stuck_nodes();
   if (due == GracePeriod::Due::nothing) return;
@@ -652,6 +719,7 @@ NodePoolActor::behavior_type node_pool(NodePoolActor::stateful_pointer<NodePoolS
       [&state](const AskControl& ask) { return state.on_ask_control(ask); },
       [&state](GraceOver over) { state.on_grace_over(over); },
       [&state](JoinsOver over) { state.on_joins_over(over); },
+      [&state](LossOver over) { state.on_loss_over(over); },
       [&state](ClosePool) { state.on_close(); },
   };
 }

@@ -29,8 +29,9 @@ struct NodePoolConfig {
   Duration grace{std::chrono::seconds(60)};  // between SIGTERM and SIGKILL
   // The same once a process was lost and process 0 has ended.
   Duration lost_grace{std::chrono::seconds(10)};
-  Duration kill_grace{kKillPatience};               // from SIGKILL to dropping a node
-  // From the end of process 0 to SIGTERM for processes that were to join the run.
+  Duration kill_grace{kKillPatience};  // from SIGKILL to dropping a node
+  // From the end of process 0 to SIGTERM for processes that were to join the run, and to the begin
+  // of the grace of all others.
   Duration joins_patience{std::chrono::seconds(2)};
   Duration end_patience{std::chrono::seconds(10)};  // for the submitter to acknowledge the end
   // Of a job's output, in bytes: sent to the submitter and not acknowledged (more than the
@@ -50,8 +51,8 @@ struct NodePoolConfig {
 // leaves a place: one that was killed is started again there, a bounded number of times; free slots
 // take the places of a node that died; nodes that join take all that are left, then the places that
 // none has had. Else a failed process or a node that dies ends the others, as a lost submitter and
-// its signal do (SIGTERM, after the grace SIGKILL). A node whose processes do not end then either is
-// dropped. As the reason, a death counts more than the losses of peers that follow from it.
+// its signal do (SIGTERM, after the grace SIGKILL). A node whose processes do not end then either
+// is dropped. As the reason, a death counts more than the losses of peers that follow from it.
 class NodePoolState {
  public:
   const char* name = "node_pool";
@@ -68,6 +69,7 @@ class NodePoolState {
   ControlPlace on_ask_control(const AskControl& ask);
   void on_grace_over(GraceOver over);
   void on_joins_over(JoinsOver over);
+  void on_loss_over(LossOver over);
   void on_close();
   void on_down(const caf::actor_addr& source);
 
@@ -106,11 +108,16 @@ class NodePoolState {
   void say(std::int32_t process, bool to_err, std::string line);
   void on_line(PoolJob::Process& process, std::int32_t number, bool to_err, std::string line);
   void end_lines_of(std::int32_t process);
-  bool goes_on_without(const std::vector<std::int32_t>& processes) const;
+  bool continues_without(const std::vector<std::int32_t>& processes) const;
   void lose(const std::vector<std::int32_t>& processes, PoolJob::State state);
   void use_free_slots(const std::vector<std::int32_t>& lost, const std::string& why);
-  void on_survived(const RankExited& exited);
-  void start_later(std::int32_t process, const Enlist& node, std::int32_t slot);
+  void on_tolerated_exit(const RankExited& exited);
+  void give_up_place(const RankExited& exited, const std::string& ended, const std::string& said);
+  void doubt(const std::string& why);
+  bool has_waited_for_the_head();
+  void tell(const std::string& what);
+  void wait_for_the_end(std::int32_t process);
+  void place_later(std::int32_t process, const Enlist& node, std::int32_t slot);
   const Member* member_of(const NodeAgentActor& agent) const;
   void fill(const Member& member, const std::vector<std::int32_t>& places);
   void use_new_node(const Member& member);

@@ -111,7 +111,7 @@ struct Enlisted {
   Error error;                        // where refused
   std::int32_t nodes = 0, slots = 0;  // of the pool, with this node
 };
-// A node leaves. Answered when it may: a job that it takes part in is stopped before.
+// A node leaves. Answered when it may: a job that needs its processes is stopped before.
 struct LeavePool {
   Seal seal;
   NodeAgentActor agent;
@@ -142,6 +142,7 @@ struct SubmitJob {
   std::int32_t places = 0;             // most processes, with those that join later; 0: no more
   bool continues = false;              // the others continue without a lost process
   std::int32_t restarts = 0;           // with it: ends of processes that are started again
+  std::int32_t least = 0;  // with it: fewest processes of the run; 0: more than half of the first
   SubmitterActor submitter;
 };
 struct JobAccepted {
@@ -184,6 +185,11 @@ struct GraceOver {
 struct JoinsOver {
   std::int64_t job = 0;
 };
+// A process that has lost a link is replaced, unless the run has ended meanwhile.
+struct LossOver {
+  std::int64_t job = 0;
+  std::int32_t process = 0;
+};
 // End the running job, announce the end to all nodes, then call on_closed.
 struct ClosePool {};
 
@@ -192,7 +198,8 @@ using NodePoolActor = caf::typed_actor<
     caf::replies_to<LeavePool>::with<Left>, caf::reacts_to<RankOutput>, caf::reacts_to<RankExited>,
     caf::replies_to<SubmitJob>::with<JobAccepted>, caf::reacts_to<SignalJob>,
     caf::reacts_to<OutputWritten>, caf::replies_to<AskControl>::with<ControlPlace>,
-    caf::reacts_to<GraceOver>, caf::reacts_to<JoinsOver>, caf::reacts_to<ClosePool>>;
+    caf::reacts_to<GraceOver>, caf::reacts_to<JoinsOver>, caf::reacts_to<LossOver>,
+    caf::reacts_to<ClosePool>>;
 
 // ---- how they are written ----
 
@@ -252,7 +259,7 @@ typename Inspector::result_type inspect(Inspector& f, RankExited& m) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, SubmitJob& m) {
   return f(caf::meta::type_name("grapevine::SubmitJob"), m.seal, m.version, m.user, m.arguments,
-           m.processes, m.places, m.continues, m.restarts, m.submitter);
+           m.processes, m.places, m.continues, m.restarts, m.least, m.submitter);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, JobAccepted& m) {
@@ -282,4 +289,5 @@ typename Inspector::result_type inspect(Inspector& f, ControlPlace& m) {
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::JoinedPool)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::GraceOver)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::JoinsOver)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::LossOver)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::ClosePool)

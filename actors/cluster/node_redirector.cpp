@@ -42,6 +42,7 @@ NodePoolActor::behavior_type node_redirector(NodePoolActor::pointer self, std::s
       },
       [](GraceOver) {},
       [](JoinsOver) {},
+      [](LossOver) {},
       [](ClosePool) {},
   };
 }

@@ -28,13 +28,13 @@ bool PoolJob::all_ended() const { return running() == 0; }
 std::int32_t PoolJob::running() const {
   return static_cast<std::int32_t>(
       std::count_if(processes.begin(), processes.end(),
-                    [](const Process& process) { return process.state == State::runs; }));
+                    [](const Process& process) { return process.state == State::running; }));
 }
 
 std::vector<Enlist> PoolJob::nodes() const {
   std::vector<Enlist> found;
   for (const Process& process : processes) {
-    if (process.state != State::runs) continue;
+    if (process.state != State::running) continue;
     const bool known = std::any_of(found.begin(), found.end(), [&](const Enlist& node) {
       return node.agent == process.node->agent;
     });
@@ -46,9 +46,16 @@ std::vector<Enlist> PoolJob::nodes() const {
 std::vector<std::int32_t> PoolJob::running_on(const NodeAgentActor& agent) const {
   std::vector<std::int32_t> found;
   for (std::size_t i = 0; i < processes.size(); ++i)
-    if (processes[i].state == State::runs && processes[i].node->agent == agent)
+    if (processes[i].state == State::running && processes[i].node->agent == agent)
       found.push_back(static_cast<std::int32_t>(i));
   return found;
+}
+
+std::int32_t PoolJob::slots_in_use(const Enlist& node) const {
+  std::int32_t slots = 0;
+  for (const std::int32_t process : running_on(node.agent))
+    slots = std::max(slots, processes[static_cast<std::size_t>(process)].slot + 1);
+  return slots;
 }
 
 std::optional<std::int32_t> PoolJob::free_slot(const Enlist& node) const {
@@ -63,14 +70,14 @@ std::optional<std::int32_t> PoolJob::free_slot(const Enlist& node) const {
 void PoolJob::place(std::int32_t process, const Enlist& node, std::int32_t slot, bool joins) {
   Process& at = processes[static_cast<std::size_t>(process)];
   at = Process();
-  at.state = State::runs;
+  at.state = State::running;
   at.node = node;
   at.slot = slot;
   at.joins = joins;
 }
 
-bool PoolJob::goes_on() const {
-  return continues && !ending && processes.front().state == State::runs;
+bool PoolJob::accepts_changes() const {
+  return continues && !ending && processes.front().state == State::running;
 }
 
 bool PoolJob::may_lose(const std::vector<std::int32_t>& lost) const {
@@ -83,8 +90,8 @@ bool PoolJob::others_continue_after(const RankExited& exited) const {
   const bool failed = exited.signal != 0 || exited.exit_code != 0 || !exited.error.empty();
   // Input that is bad where the job begins is so for all; a stop is that of the job.
   const bool joins = processes[static_cast<std::size_t>(exited.process)].joins;
-  const bool of_all = exited.exit_code == kExitStopped ||
-                      (exited.exit_code == kExitBadInput && !joins);
+  const bool of_all =
+      exited.exit_code == kExitStopped || (exited.exit_code == kExitBadInput && !joins);
   return failed && !of_all;
 }
 
@@ -92,6 +99,10 @@ std::string PoolJob::end_of(const RankExited& exited) const {
   const std::string who = where(exited.process);
   if (!exited.error.empty()) return who + " could not be started: " + exited.error;
   return end_text(who, {exited.signal != 0 ? -1 : exited.exit_code, exited.signal});
+}
+
+std::string PoolJob::prospect() const {
+  return running() >= least ? "the others continue" : "too few remain for the run";
 }
 
 void PoolJob::blame(Cause why, Error what, std::int32_t process) {
@@ -119,8 +130,13 @@ void PoolJob::on_exited(const RankExited& exited) {
   // A process that was asked to end before it handled signals ends by the signal.
   const bool asked = ending && (exited.signal == SIGTERM || exited.signal == SIGKILL);
   if (const std::string found = resume_hint_in(said); !found.empty()) hint = found;
-  // The run that it was to join has ended.
-  if (process.joins && processes.front().state != State::runs) return process.held.drop();
+  // Where the others continue without it, its end does not count once the job ends.
+  const bool counts = exited.process == 0 || (!continues && !(head_ended() && grace.killed())) ||
+                      (continues && !ending && !head_ended());
+  if (!counts) {
+    if (exited.exit_code != 0) process.held.drop();
+    return;
+  }
   if (!exited.error.empty()) {
     blame(Cause::killed, {Errc::io, who + " could not be started: " + exited.error}, -1);
   } else if (exited.signal != 0 && asked) {
@@ -162,10 +178,14 @@ void PoolJob::conclude(const Write& write) {
   for (std::size_t i = 0; i < processes.size(); ++i) {
     HeldError& held = processes[i].held;
     // The line of a process that was stopped before it trained is not an error of its own.
-    const bool quiet = held.text() == kStoppedBeforeTraining;
+    const bool quiet =
+        held.text() == kStoppedBeforeTraining || held.text() == fmt::format(kStoppedAtTheStart, i);
     if (!quiet && held.line() != quoted.line())
       held.release([&](std::string line) { write(static_cast<std::int32_t>(i), std::move(line)); });
   }
+  // It may be why process 0 could not begin, or go on.
+  const bool of_head = blamed == 0 && cause != Cause::stopped && cause != Cause::bad_input;
+  if (of_head && !failed_before.empty()) error.message += "; before that " + failed_before;
   if (error.code != Errc::peer_down || !resume_hint_in(error.message).empty()) return;
   error.message +=
       cause == Cause::node_died && hint.empty() ? "; resume with --resume when it is back" : hint;

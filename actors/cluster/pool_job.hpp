@@ -17,7 +17,7 @@ namespace grapevine {
 struct PoolJob {
   enum class State {
     vacant,  // a place that no process has had
-    runs,
+    running,
     ended,  // for good
     lost,   // the others continue, and another one may take its place
   };
@@ -26,6 +26,7 @@ struct PoolJob {
     std::optional<Enlist> node;  // where it runs, or ran last
     std::int32_t slot = 0;       // of that node
     bool joins = false;          // started while the others run
+    bool lost_link = false;      // and has ended: the run may end as well
     HeldError held;
     LineJoiner out, err;  // of lines that come in parts
   };
@@ -45,13 +46,16 @@ struct PoolJob {
   // Those that run there.
   std::vector<std::int32_t> running_on(const NodeAgentActor& agent) const;
   std::int32_t running() const;
+  // One more than the highest slot that a process of the job takes there.
+  std::int32_t slots_in_use(const Enlist& node) const;
   // The lowest slot of the node that no process of the job takes; nothing: all are taken.
   std::optional<std::int32_t> free_slot(const Enlist& node) const;
   void place(std::int32_t process, const Enlist& node, std::int32_t slot, bool joins);
   // Whether other processes may come and go: it is not about to end.
-  bool goes_on() const;
-  bool may_lose(std::int32_t process) const { return goes_on() && process != 0; }
+  bool accepts_changes() const;
+  bool may_lose(std::int32_t process) const { return accepts_changes() && process != 0; }
   bool may_lose(const std::vector<std::int32_t>& processes) const;
+  bool head_ended() const { return processes.front().state == State::ended; }
   bool others_continue_after(const RankExited& exited) const;
   // How that process ended, in the text of people.
   std::string end_of(const RankExited& exited) const;
@@ -59,6 +63,8 @@ struct PoolJob {
   void blame(Cause why, Error what, std::int32_t process);
   // A line of the stderr of process 0.
   void look_for_control(const std::string& line);
+  // How the job goes on with the processes that run, for people.
+  std::string prospect() const;
   // REQUIRES: the job has that process.
   void on_exited(const RankExited& exited);
   // All processes have ended: completes `error`, and writes the errors that it does not repeat.
@@ -67,13 +73,15 @@ struct PoolJob {
   std::int64_t id = 0;
   std::string user;
   SubmitterActor submitter;
-  std::uint64_t session = 0;  // of the submitter
+  std::uint64_t session = 0;           // of the submitter
   std::vector<Process> processes;      // all places
   std::int32_t first_processes = 0;    // of them, those that begin the job
   std::vector<std::string> arguments;  // of `train`
   bool continues = false;              // SubmitJob's, and
+  bool spreads = false;                // processes of other nodes may join it
   std::int32_t restarts_left = 0;
   std::int32_t restarts = 0;
+  std::int32_t least = 0;          // processes with which the run goes on
   ReservedPort port;               // where process 0 listens
   std::string nonce;               // of its secret
   std::uint16_t control_port = 0;  // of process 0; 0: it has reported none yet
@@ -84,7 +92,11 @@ struct PoolJob {
   bool stopping = false;     // on request: not a failure
   bool interrupted = false;  // by a SIGINT
   GracePeriod grace;
-  std::string hint;  // of resuming, from the error of a process
+  std::string hint;           // of resuming, from the error of a process
+  std::string failed_before;  // the first process that was not started again
+  // Fewer processes run than the run needs, since then; the reason.
+  std::optional<Timestamp> short_since;
+  std::string shortage;
 
  private:
   void blame_exit(const RankExited& exited, const std::string& who, const std::string& said);

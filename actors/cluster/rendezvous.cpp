@@ -83,8 +83,7 @@ Expected<RendezvousActor> open_rendezvous(caf::actor_system& system, const RunCo
 }
 
 Error asked_to_stop(const ClusterConfig& cluster) {
-  return {Errc::failed,
-          fmt::format("process {} was asked to stop before training began", cluster.process)};
+  return {Errc::failed, fmt::format(kStoppedAtTheStart, cluster.process)};
 }
 
 bool is_cancelled(const ClusterConfig& cluster) { return cluster.cancelled && cluster.cancelled(); }

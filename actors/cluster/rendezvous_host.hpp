@@ -108,7 +108,7 @@ class RendezvousState {
   RendezvousActor::stateful_pointer<RendezvousState> self_ = nullptr;
   RendezvousConfig config_;
   std::map<std::int32_t, Participant> participants_;  // by process
-  std::vector<Participant> early_;  // for vacant places, before the run has begun
+  std::vector<Participant> early_;                    // for vacant places, before the run has begun
   std::map<std::int32_t, Ready> ready_;
   std::string run_nonce_;  // random: of all links of the run
   // Once the run has begun: processes that wait for a place, by nonce, and until when; and those

@@ -39,13 +39,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kMaxSeconds = 1e5;
-constexpr Duration kGrace = std::chrono::seconds(60);
+// Longer than process 0 takes to notice that another one is silent, and to write a checkpoint.
+constexpr Duration kGrace = std::chrono::seconds(90);
 constexpr Duration kNodePatience = std::chrono::seconds(10);
 // From a signal to the end, without regard to the answer of the first node.
 constexpr std::chrono::seconds kIdleLeave{5};
 // Longer than a job takes to end: SIGTERM, SIGKILL, dropping a node, and the acknowledgement of the
 // end.
-constexpr std::chrono::seconds kBusyLeave{95};
+constexpr std::chrono::seconds kBusyLeave{125};
 // For the final flush: the last messages are still in flight when the connections close.
 constexpr std::chrono::milliseconds kLinger{300};
 constexpr int kNodePollMs = 1000;
@@ -223,7 +224,7 @@ class Node {
         if (!is_first())
           log_.note(fmt::format("job {}: starting {} of {}", start.job, shown_ranks(start),
                                 start.processes));
-        // It was under way when this node asked to leave: it is to stop with a checkpoint.
+        // It was under way when this node asked to leave.
         if (stop_) end_at_ = Clock::now() + kBusyLeave;
         ranks_->start(start);
       });

@@ -138,6 +138,7 @@ class Submitter {
     job.places = submission_.places;
     job.continues = submission_.continues;
     job.restarts = submission_.restarts;
+    job.least = submission_.least;
     job.submitter = listener_;
     auto accepted = ask_actor<JobAccepted>(*system_, pool_, kAnswerPatience,
                                            to_pool_.sealed(*system_, std::move(job)), {});

@@ -16,11 +16,12 @@ struct Submission {
   std::shared_ptr<const tcp::TlsContext> tls;  // null: without TLS
   std::vector<std::string> arguments;          // of `train` over there
   std::string out;                             // for people: the folder of process 0, or empty
-  std::int32_t processes = 0;                  // these four: SubmitJob's
+  std::int32_t processes = 0;                  // these five: SubmitJob's
   std::int32_t places = 0;
   bool continues = true;
   std::int32_t restarts = 0;
-  Duration patience{0};                        // to reach the first node
+  std::int32_t least = 0;
+  Duration patience{0};  // to reach the first node
 };
 
 // Until the job has ended. The output of process 0 goes to stdout and stderr, that of the

@@ -179,7 +179,13 @@ NodeAgentActor spawn_elsewhere(caf::actor_system& system, const NodeAgentConfig&
 
 class NodePoolTest : public testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { open(); }
+  // With settings that a test has changed. REQUIRES: before the first node.
+  void restart_pool() {
+    caf::anon_send_exit(pool_, caf::exit_reason::user_shutdown);
+    open();
+  }
+  void open() {
     NodePoolConfig config;
     config.secret = kSecret;
     config.version = "1";
@@ -547,8 +553,7 @@ class NodePoolThatContinues : public NodePoolTest {
   std::pair<int, StartRanks> start_number(std::size_t index) {
     EXPECT_TRUE(heard_->wait([&] { return heard_->started.size() > index; }));
     return heard_->read([&] {
-      return heard_->started.size() > index ? heard_->started[index]
-                                            : std::pair<int, StartRanks>();
+      return heard_->started.size() > index ? heard_->started[index] : std::pair<int, StartRanks>();
     });
   }
   std::size_t count_starts() {
@@ -557,8 +562,8 @@ class NodePoolThatContinues : public NodePoolTest {
   }
   void exit_on(std::size_t node, std::int64_t job, std::int32_t process, std::int32_t code,
                std::int32_t signal = 0) {
-    caf::anon_send(pool_, seals_.at(node).sealed(
-                              system_, RankExited{{}, job, process, code, signal, ""}));
+    caf::anon_send(pool_,
+                   seals_.at(node).sealed(system_, RankExited{{}, job, process, code, signal, ""}));
   }
   bool await_line(const std::string& text) {
     return heard_->wait([&] {
@@ -577,17 +582,106 @@ TEST_F(NodePoolThatContinues, AKilledProcessIsStartedAgainWhereItRan) {
   EXPECT_EQ(std::make_tuple(start.first, start.count, start.processes), std::make_tuple(3, 1, 4));
   EXPECT_EQ(std::make_tuple(start.slot, start.here, start.job), std::make_tuple(1, 2, id));
   EXPECT_EQ(start.nonce, heard_->read([this] { return heard_->started[0].second.nonce; }));
-  EXPECT_TRUE(await_line("rank 3 on node 10.0.0.1:7 was killed by signal 9 (SIGKILL): starting it "
-                         "again (1 of 2); the others continue"));
+  EXPECT_TRUE(
+      await_line("rank 3 on node 10.0.0.1:7 was killed by signal 9 (SIGKILL): starting it "
+                 "again (1 of 2); the others continue"));
   exit(id, 1, 3);  // it has lost a link
   std::tie(node, start) = start_number(3);
   EXPECT_EQ(std::make_tuple(node, start.first, start.slot), std::make_tuple(0, 1, 1));
   exit(id, 2, -1, SIGSEGV);
-  EXPECT_TRUE(await_line("rank 2 on node 10.0.0.1:7 was killed by signal 11 (SIGSEGV): the others "
-                         "continue"));
+  EXPECT_TRUE(
+      await_line("rank 2 on node 10.0.0.1:7 was killed by signal 11 (SIGSEGV): the others "
+                 "continue"));
   EXPECT_EQ(count_starts(), 4U) << "no restart is left";
   for (const std::int32_t process : {1, 3, 0}) exit(id, process, 0);
   EXPECT_FALSE(await_end().failed) << "the run is that of process 0";
+}
+
+// Also where a lower slot is free: launchers' variables say a rank below the number of ranks.
+TEST_F(NodePoolThatContinues, TheLocalRankIsBelowTheNumberOfLocalRanks) {
+  for (const std::int32_t slots : {1, 3}) EXPECT_FALSE(ask<Enlisted>(enlistment(slots)).refused);
+  const std::int64_t id = ask<JobAccepted>(lasting_job(4)).job;
+  exit_on(1, id, 1, 0);  // drained: it has slot 0
+  exit_on(1, id, 3, -1, SIGKILL);
+  const StartRanks start = start_number(2).second;
+  EXPECT_EQ(std::make_tuple(start.first, start.slot, start.here), std::make_tuple(3, 2, 3));
+}
+
+// Processes that lose the run end before process 0 does: no news of each, and no restart.
+TEST_F(NodePoolThatContinues, TheEndOfARunIsNotTheLossOfEachProcess) {
+  joins_patience_ = std::chrono::seconds(50);
+  restart_pool();
+  const std::int64_t id = begin(2, lasting_job(4));
+  for (const std::int32_t process : {1, 2, 3}) {
+    send_by_node(
+        process,
+        RankOutput{{}, id, process, true, "error: rank 7 is gone; resume with --resume x"});
+    exit(id, process, 3);
+  }
+  await_pool();
+  send_by_node(0, RankOutput{{}, id, 0, true, "error: rank 7 is gone; resume with --resume x"});
+  exit(id, 0, 3);
+  const JobEnded ended = await_end();
+  EXPECT_EQ(ended.error.message, "rank 7 is gone; resume with --resume x");
+  EXPECT_TRUE(heard_->read([this] { return heard_->output.empty(); }));
+  EXPECT_EQ(heard_->read([this] { return heard_->started.size(); }), 2U);
+}
+
+TEST_F(NodePoolThatContinues, AStopIsThatOfProcessZeroWhoeverIsJoining) {
+  const std::int64_t id = begin(2, lasting_job(4));
+  exit(id, 3, -1, SIGKILL);
+  start_number(2);
+  signal(id, SIGINT);
+  EXPECT_TRUE(await_signal(1, SIGTERM));
+  exit(id, 3, -1, SIGTERM);  // it had not come far
+  send_by_node(2, RankOutput{{}, id, 2, true, "error: process 2 has lost everybody"});
+  exit(id, 2, 1);
+  send_by_node(0, RankOutput{{}, id, 0, true, "error: stopped by request; resume with --resume x"});
+  exit(id, 0, 4);
+  exit(id, 1, 0);
+  const JobEnded ended = await_end();
+  EXPECT_EQ(ended.error.code, Errc::stopped);
+  EXPECT_EQ(ended.error.message, "stopped by request; resume with --resume x");
+}
+
+// A process that does not end by itself once the run has ended is frozen: the result stands.
+TEST_F(NodePoolThatContinues, AFrozenProcessDoesNotHoldUpTheEnd) {
+  grace_ = std::chrono::milliseconds(1);
+  restart_pool();
+  const std::int64_t id = begin(2, lasting_job(4));
+  for (const std::int32_t process : {0, 1, 2}) exit(id, process, 0);
+  EXPECT_TRUE(await_signal(1, SIGKILL));
+  exit(id, 3, -1, SIGKILL);
+  EXPECT_FALSE(await_end().failed);
+}
+
+// All others have ended without it.
+TEST_F(NodePoolThatContinues, AFrozenProcessZeroIsNotWaitedForWithoutEnd) {
+  grace_ = std::chrono::milliseconds(1);
+  restart_pool();
+  const std::int64_t id = begin(2, lasting_job(4, 0, 0));
+  for (const std::int32_t process : {1, 2, 3}) {
+    send_by_node(process, RankOutput{{}, id, process, true, "error: process 0 is gone"});
+    exit(id, process, 3);
+  }
+  EXPECT_TRUE(await_signal(0, SIGKILL));
+  exit(id, 0, -1, SIGKILL);
+  const JobEnded ended = await_end();
+  EXPECT_EQ(ended.error.code, Errc::peer_down);
+  EXPECT_EQ(ended.error.message.rfind("process 0 is gone", 0), 0U) << ended.error.message;
+}
+
+// It may be why the others did not come far.
+TEST_F(NodePoolThatContinues, AnEarlierFailureIsNamedBesideThatOfProcessZero) {
+  const std::int64_t id = begin(2, lasting_job(4));
+  send_by_node(2, RankOutput{{}, id, 2, true, "error: no memory for the model"});
+  exit(id, 2, 1);
+  send_by_node(0, RankOutput{{}, id, 0, true, "error: process 2 did not join within 60 s"});
+  exit(id, 0, 1);
+  for (const std::int32_t process : {1, 3}) exit(id, process, 1);
+  EXPECT_EQ(await_end().error.message,
+            "rank 0 on node 10.0.0.0:7: process 2 did not join within 60 s; before that rank 2 on "
+            "node 10.0.0.1:7: no memory for the model");
 }
 
 TEST_F(NodePoolThatContinues, OtherEndsAreThoseOfTheJob) {
@@ -620,8 +714,9 @@ TEST_F(NodePoolThatContinues, FreeSlotsTakeThePlacesOfANodeThatDies) {
   EXPECT_EQ(node, 2);
   EXPECT_EQ(std::make_tuple(start.first, start.count, start.slot, start.here),
             std::make_tuple(2, 1, 1, 2));
-  EXPECT_TRUE(await_line("node 10.0.0.1:7 (host) died during the job, with ranks 2, 3: the others "
-                         "continue"));
+  EXPECT_TRUE(
+      await_line("node 10.0.0.1:7 (host) died during the job, with ranks 2, 3: the others "
+                 "continue"));
   // A node that comes later takes the other one.
   EXPECT_FALSE(ask<Enlisted>(enlistment(2)).refused);
   const auto [later, second] = start_number(4);
@@ -673,13 +768,28 @@ TEST_F(NodePoolThatContinues, ANodeLeavesAJobThatGoesOnWithoutIt) {
   leave.agent = nodes_[1];
   ask<Left>(leave);
   EXPECT_TRUE(await_signal(1, SIGKILL));
-  EXPECT_TRUE(await_line("node 10.0.0.1:7 (host) has left the job, with ranks 2, 3: the others "
-                         "continue"));
-  // Without another one half of the ranks would be gone: the job stops.
+  EXPECT_TRUE(
+      await_line("node 10.0.0.1:7 (host) has left the job, with ranks 2, 3: the others "
+                 "continue"));
+  // Without another one more than half of the ranks would be gone: the job stops.
   leave.agent = nodes_[2];
   std::thread asks([&] { ask<Left>(leave); });
   EXPECT_TRUE(await_signal(0, SIGTERM));
   for (const std::int32_t process : {0, 1}) exit(id, process, 4);
+  for (const std::int32_t process : {4, 5}) exit_on(2, id, process, 0);
+  asks.join();
+  EXPECT_EQ(await_end().error.code, Errc::stopped);
+}
+
+TEST_F(NodePoolThatContinues, ANodeDoesNotLeaveAJobThatNeedsItsRanks) {
+  SubmitJob submit = lasting_job(6);
+  submit.least = 5;
+  const std::int64_t id = begin(3, submit);
+  LeavePool leave;
+  leave.agent = nodes_[1];
+  std::thread asks([&] { ask<Left>(leave); });
+  EXPECT_TRUE(await_signal(0, SIGTERM));
+  for (const std::int32_t process : {0, 1, 2, 3}) exit(id, process, process == 0 ? 4 : 0);
   for (const std::int32_t process : {4, 5}) exit_on(2, id, process, 0);
   asks.join();
   EXPECT_EQ(await_end().error.code, Errc::stopped);
@@ -714,8 +824,8 @@ TEST_F(NodePoolThatContinues, AnyOrderOfLossesAndJoins) {
     look();
     const auto kind = random() % 8;
     if (kind < 5 && runs.size() > 1) {
-      auto victim = std::next(runs.begin(), static_cast<std::ptrdiff_t>(
-                                                1 + random() % (runs.size() - 1)));
+      auto victim =
+          std::next(runs.begin(), static_cast<std::ptrdiff_t>(1 + random() % (runs.size() - 1)));
       const auto [process, node] = *victim;
       runs.erase(victim);
       exit_on(node, id, process, kind < 3 ? -1 : 1, kind < 3 ? SIGKILL : 0);

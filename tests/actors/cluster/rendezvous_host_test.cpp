@@ -104,7 +104,8 @@ class RendezvousHostTest : public testing::Test {
             const std::string& job = "") {
     supervisor_ = system_.spawn(listener, told_);
     RendezvousConfig config;
-    config.processes = config.initial = processes;
+    config.processes = processes;
+    config.initial = processes - vacant_;
     config.process_of = process_of_;
     for (std::int32_t process = 0; process_of_.empty() && process < processes; ++process)
       config.process_of.insert(config.process_of.end(), static_cast<std::size_t>(peers_), process);
@@ -237,6 +238,7 @@ class RendezvousHostTest : public testing::Test {
   RendezvousActor rendezvous_;
   std::vector<ProcessAgentActor> agents_;
   std::vector<PeerActor> peer_actors_;
+  std::int32_t vacant_ = 0;               // of the places, when the run begins
   std::int32_t peers_ = 0;                // of each process, or
   std::vector<std::int32_t> process_of_;  // by rank
   std::string secret_;
@@ -310,7 +312,7 @@ TEST_F(RendezvousHostTest, APlaceThatNobodyWaitsForIsGivenBack) {
   expect_start();
   Join late = join(1);
   late.nonce = "another";
-  ask(proven(late));
+  caf::anon_send(rendezvous_, proven(late));
   caf::anon_send_exit(late.agent, caf::exit_reason::kill);
   auto returned = told_->returned.get_future();
   ASSERT_EQ(returned.wait_for(kDeadline), std::future_status::ready);
@@ -344,6 +346,51 @@ TEST_F(RendezvousHostTest, AProcessTakesThePlaceOfALostOne) {
   EXPECT_EQ(back.process, 1);
   EXPECT_EQ(back.peers.size(), 1U);
   EXPECT_EQ(back.agent, late.agent);
+}
+
+// It waits until the run has begun, which does not wait for it.
+TEST_F(RendezvousHostTest, AProcessForAVacantPlaceMayComeBeforeTheRunBegins) {
+  vacant_ = 1;
+  open(3);
+  Join gone = join(2);
+  gone.nonce = "of one that ends";
+  caf::anon_send(rendezvous_, proven(gone));
+  caf::anon_send_exit(gone.agent, caf::exit_reason::kill);
+  caf::scoped_actor self{system_};
+  auto early = self->request(rendezvous_, kDeadline, join(2));  // before those below
+  std::vector<std::future<Admission>> asked;
+  for (const std::int32_t process : {1, 0}) asked.push_back(ask(join(process)));
+  for (auto& answer : asked) {
+    const Admission admission = answer.get();
+    EXPECT_FALSE(admission.refused) << admission.error.message;
+    EXPECT_FALSE(admission.joins);
+  }
+  for (const std::int32_t process : {1, 0}) caf::anon_send(rendezvous_, ready(process));
+  auto crew = told_->crew.get_future();
+  ASSERT_EQ(crew.wait_for(kDeadline), std::future_status::ready);
+  early.receive(
+      [](const Admission& admission) {
+        EXPECT_FALSE(admission.refused) << admission.error.message;
+        EXPECT_TRUE(admission.joins);
+      },
+      [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+}
+
+TEST_F(RendezvousHostTest, AProcessForAVacantPlaceIsToldThatTheStartHasFailed) {
+  vacant_ = 1;
+  open(3);
+  caf::scoped_actor self{system_};
+  auto early = self->request(rendezvous_, kDeadline, join(2));
+  Join other = join(1);
+  other.identity["lr"] = "0.7";
+  const std::string why = refusal_of(proven(other));
+  early.receive(
+      [&](const Admission& admission) {
+        EXPECT_TRUE(admission.refused);
+        EXPECT_EQ(admission.error.message, why);
+      },
+      [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+  EXPECT_EQ(told_error().message, why);
 }
 
 TEST_F(RendezvousHostTest, AProcessThatMayNotReturnIsSentAwayAlone) {

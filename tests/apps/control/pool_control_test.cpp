@@ -42,6 +42,7 @@ NodePoolActor::behavior_type relaying_pool(NodePoolActor::pointer) {
       },
       [](GraceOver) {},
       [](JoinsOver) {},
+      [](LossOver) {},
       [](ClosePool) {},
   };
 }

@@ -389,7 +389,7 @@ TEST_F(Nodes, ANodeThatDiesLeavesItsPlaceToAnother) {
   const auto stopped = running->wait();
   EXPECT_EQ(stopped.exit_code, 4) << stopped.describe();
   const json summary = summary_of(out);
-  EXPECT_EQ(summary["joined_ranks"], json::array({3}));
+  EXPECT_EQ(summary["joined_ranks"], 1);
   EXPECT_EQ(read_checkpoint(out.string())->ranks.size(), 4U);
   const auto next = run_process(job("ar", folder_.path() / "next"), options());
   EXPECT_EQ(next.exit_code, 0) << next.describe();
@@ -415,7 +415,8 @@ TEST_F(Nodes, AJobOutlivesProcessesAndNodesThatLeave) {
   EXPECT_EQ(node.exit_code, 0) << node.describe();
   EXPECT_TRUE(running->wait_for_output("has left the job, with rank 3: the others continue"))
       << running->so_far().describe();
-  EXPECT_TRUE(running->wait_for_output("rank 3 of process 3 is gone")) << running->so_far().describe();
+  EXPECT_TRUE(running->wait_for_output("rank 3 of process 3 is gone"))
+      << running->so_far().describe();
   running->signal(SIGTERM);
   const auto stopped = running->wait();
   EXPECT_EQ(stopped.exit_code, 4) << stopped.describe();
