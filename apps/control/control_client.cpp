@@ -100,6 +100,7 @@ struct ControlClient::Impl {
   bool tls = false;
   Clock::time_point asked_at;  // the last request
   bool alerted = false;        // the last connection ended by a TLS alert, from either side
+  mutable bool is_of_another_user = false;  // the socket in the folder
 
   explicit Impl(const std::string& host) : http(std::make_unique<httplib::ClientImpl>(host)) {}
   Impl(const std::string& host, int port)
@@ -160,6 +161,9 @@ struct ControlClient::Impl {
     if (error != httplib::Error::Connection || socket_listens())
       return {Errc::timeout, "process 0 of the run at " + target +
                                  " does not answer: it is stopped or overloaded"};
+    if (is_of_another_user)
+      return bad_input("the run in '" + target +
+                       "' belongs to another user: only that one may ask and change it");
     return secret.empty() ? ended(target) : no_run();
   }
   Error no_run() const {
@@ -180,6 +184,7 @@ struct ControlClient::Impl {
     path.copy(address.sun_path, sizeof address.sun_path - 1);
     const int connected =
         ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    is_of_another_user = connected != 0 && errno == EACCES;
     return connected == 0 || errno == EAGAIN;
   }
 

@@ -18,6 +18,7 @@
 #include <sstream>
 #include <utility>
 
+#include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/record/resume_hint.hpp"
 #include "apps/console/help_format.hpp"
 #include "apps/console/read_up_to.hpp"
@@ -158,6 +159,7 @@ class LaunchCommand final : public Command {
     const std::string name = names.substr(names.find("--") + 2);
     return app.add_option(names, value, help)
         ->envname(environment_name("launch-" + name))
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
         ->transform(verb_options::checked<T>());
   }
 
@@ -217,6 +219,7 @@ class LaunchCommand final : public Command {
     if (survivors_continue()) options.restarts = restarts_;
     options.plain_output = says_json();
     options.grace = std::chrono::milliseconds(std::llround(grace_s_ * 1000));
+    if (verb_.front() == "train") options.after_head = options.grace;
     return options;
   }
 
@@ -339,9 +342,13 @@ class LaunchCommand final : public Command {
     if (folder.empty()) return std::nullopt;
     const fs::path latest = fs::path(folder) / "checkpoint" / "latest";
     std::error_code ignored, missing;
-    const auto time = fs::last_write_time(latest, missing);
-    if (missing) return std::nullopt;
-    return std::pair(fs::read_symlink(latest, ignored), time);
+    if (const auto time = fs::last_write_time(latest, missing); !missing)
+      return std::pair(fs::read_symlink(latest, ignored), time);
+    // A kill between two renames leaves a link that points to nothing.
+    const fs::path newest = checkpoint_at(folder);
+    const auto time = newest.empty() ? fs::file_time_type() : fs::last_write_time(newest, missing);
+    if (newest.empty() || missing) return std::nullopt;
+    return std::pair(newest, time);
   }
 
   bool has_saved() const {
@@ -365,10 +372,11 @@ class LaunchCommand final : public Command {
               Console& console) const {
     const bool saved = has_saved();
     console.err << "launch: "
-                << (saved             ? "resuming " + folder_
-                    : folder_.empty() ? "from the beginning: no --out names a checkpoint"
-                    : found_          ? "from the beginning: no new checkpoint in " + folder_
-                                      : "from the beginning: no checkpoint in " + folder_)
+                << (saved               ? "resuming " + folder_
+                    : !resumed_.empty() ? "resuming " + resumed_ + " again: no newer checkpoint"
+                    : folder_.empty()   ? "from the beginning: no --out names a checkpoint"
+                    : found_            ? "from the beginning: no new checkpoint in " + folder_
+                                        : "from the beginning: no checkpoint in " + folder_)
                 << std::endl;
     if (!saved) return;
     arguments = without_option(arguments, "resume");

@@ -75,13 +75,11 @@ Expected<void> LaunchJob::wait() {
 
 Expected<void> LaunchJob::result() const {
   if (!failure_) return {};
-  // After a request to stop only process 0 reports whether the run has written a checkpoint.
-  const bool any_done = std::any_of(members_.begin(), members_.end(), [this](const Member& member) {
-    return member.end && member.end->exit_code == 0 &&
-           (!stop_requested_ || member.placement.rank == 0);
-  });
+  // The others may end with success though process 0 fails at the end of the run, or after they
+  // left.
+  const bool head_done = members_[0].end && members_[0].end->exit_code == 0;
   const bool of_the_job = failure_->code == Errc::bad_input || failure_->code == Errc::stopped;
-  if (options_.survivors_continue && any_done && !of_the_job) return {};
+  if (options_.survivors_continue && head_done && !of_the_job) return {};
   Error failure = *failure_;
   // Also of a process that has failed by itself: its own line may be far above.
   const bool may_go_on = failure.code == Errc::peer_down || failure.code == Errc::failed;
@@ -149,7 +147,7 @@ void LaunchJob::on_end(Member& member) {
   if (const std::string hint = resume_hint_in(said); !hint.empty()) hint_ = hint;
   // main() prints it; a process that found the same may have got SIGTERM before it could exit.
   if (failure_ && said == failure_->message) member.held.drop();
-  if (member.placement.rank == 0) joins_end_ = now_on_clock() + options_.joins_patience;
+  if (member.placement.rank == 0) on_head_end();
   const int code = member.end->exit_code;
   if (member.restarted && members_[0].end && code != 0) return member.held.drop();
   if (said == kStoppedBeforeTraining && (ending_ || stop_requested_))
@@ -158,6 +156,13 @@ void LaunchJob::on_end(Member& member) {
   if (code == kExitLost || code == kExitStopped) return on_said_end(member, said);
   release_held(member);
   if (code != 0) report_failure(member);
+}
+
+// Processes of a run end by themselves with it, unless they are frozen.
+void LaunchJob::on_head_end() {
+  joins_end_ = now_on_clock() + options_.joins_patience;
+  if (!options_.survivors_continue || options_.after_head.count() == 0) return;
+  for (Member& member : members_) member.grace.begin(now_on_clock(), options_.after_head);
 }
 
 // The error that all stopped processes report is printed once, or the reason of the stop.

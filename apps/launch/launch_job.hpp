@@ -33,6 +33,9 @@ struct LaunchJobOptions {
   // From the end of process 0 to SIGTERM for processes that were started again: one that has joined
   // the run ends by itself, another one finds nothing to join.
   std::chrono::milliseconds joins_patience = std::chrono::seconds(2);
+  // Where survivors continue a run that ends with process 0: from there to SIGKILL for all others.
+  // 0: they may run on.
+  std::chrono::milliseconds after_head{0};
 };
 
 struct LaunchedCommand {
@@ -103,6 +106,7 @@ class LaunchJob {
   std::vector<ChildGroup::Ended> poll_once();
   void collect(const std::vector<ChildGroup::Ended>& ended);
   void on_end(Member& member);
+  void on_head_end();
   void on_quiet_end(Member& member, const std::string& said);
   void on_bad_input(Member& member, const std::string& said);
   void on_said_end(Member& member, const std::string& said);

@@ -85,6 +85,19 @@ Expected<std::vector<HostSlots>> parse_hostfile(const std::string& text, const s
   return hosts;
 }
 
+namespace {
+
+// A hostfile may call this machine by several names.
+void number_those_here(std::vector<LaunchPlace>& placements) {
+  std::int32_t here = 0;
+  for (LaunchPlace& place : placements)
+    if (place.here) place.local_rank = here++;
+  for (LaunchPlace& place : placements)
+    if (place.here) place.local_ranks = here;
+}
+
+}  // namespace
+
 Expected<std::vector<LaunchPlace>> place_ranks(const std::vector<HostSlots>& hosts,
                                                std::int32_t ranks, const std::string& this_host) {
   std::vector<LaunchPlace> placements;
@@ -98,6 +111,7 @@ Expected<std::vector<LaunchPlace>> place_ranks(const std::vector<HostSlots>& hos
   const auto slots =
       std::accumulate(hosts.begin(), hosts.end(), std::int64_t{0},
                       [](std::int64_t sum, const HostSlots& host) { return sum + host.slots; });
+  number_those_here(placements);
   if (slots < ranks)
     return bad_input(fmt::format(
         "-n {}: the hostfile has {} slots: start fewer processes or add hosts", ranks, slots));

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,7 +38,10 @@ void write_all(int descriptor, const std::string& text) {
   }
 }
 
-[[noreturn]] void be_child(int descriptor, const std::function<std::string()>& call) {
+[[noreturn]] void be_child(pid_t parent, int descriptor, const std::function<std::string()>& call) {
+  // A parent that a signal ends leaves no child behind.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) std::_Exit(1);
   // What the parent does with these is not for its children.
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) std::signal(signal, SIG_DFL);
   int code = 0;
@@ -56,6 +60,7 @@ Expected<Child> start(std::int64_t number, Duration patience,
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0)
     return Error{Errc::failed, std::string("no pipe for a process: ") + std::strerror(errno)};
+  const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) {
     ::close(ends[0]);
@@ -64,7 +69,7 @@ Expected<Child> start(std::int64_t number, Duration patience,
   }
   if (pid == 0) {
     ::close(ends[0]);
-    be_child(ends[1], call);
+    be_child(parent, ends[1], call);
   }
   ::close(ends[1]);
   Child child;

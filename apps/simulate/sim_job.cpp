@@ -238,7 +238,7 @@ class Maker {
     const std::int32_t joins = std::min(count_joins(options_.fail), job.run.workers() - 1);
     job.run.initial_workers = joins > 0 ? job.run.workers() - joins : 0;
     bounds.crashes = most_crashes(job.run);
-    bounds.restarts = bounds.crashes > 0 && changes_members(job.run.parts->plan);
+    bounds.restarts = (bounds.crashes > 0 || joins > 0) && changes_members(job.run.parts->plan);
     bounds.seed = seed_of(job.options);
     const double message = static_cast<double>(made_.parameters) * sizeof(float);
     const double step =

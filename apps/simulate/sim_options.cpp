@@ -21,12 +21,12 @@ const std::pair<const char*, std::string TrainOptions::*> kNotSimulated[] = {
     {"--control", &TrainOptions::control},
     {"--on-failure", &TrainOptions::on_failure}};
 
-// They are refused, and others concern them: no help shows them.
+// Options that are refused, and those that concern them, are in no help.
 void hide_what_is_not_simulated(CLI::App& app) {
   for (const auto& [name, value] : kNotSimulated) app.get_option(name)->group("");
-  for (const char* name : {"--cluster", "--processes", "--restarts", "--secret-file", "--transport",
-                           "--resume", "--max-ranks", "--tensorboard", "--network-interface",
-                           "--trust-fabric", "--join-timeout"})
+  for (const char* name :
+       {"--cluster", "--processes", "--restarts", "--secret-file", "--transport", "--resume",
+        "--max-ranks", "--tensorboard", "--network-interface", "--trust-fabric", "--join-timeout"})
     app.get_option(name)->group("");
 }
 

@@ -86,11 +86,12 @@ Expected<SimOutput> SimOutput::create(const CLI::App& app, SimJob& made, RunDisp
   auto rows = RunOutput::create(job.out + "/metrics.csv", {});
   if (!rows) return bad_input(rows.error().message);
   output.rows_ = *std::move(rows);
-  output.rows_->before_first_step(
-      [earlier, path = job.out + "/" + kJobFileName, text = job_file_text(app, job)] {
-        remove_outputs(earlier);
-        static_cast<void>(write_file_atomically(path, text));
-      });
+  output.rows_->before_first_step([earlier, path = job.out + "/" + kJobFileName,
+                                   text = job_file_text(app, job),
+                                   failed = output.job_file_error_] {
+    remove_outputs(earlier);
+    if (const auto written = write_file_atomically(path, text); !written) *failed = written.error();
+  });
   RunProgress start;
   start.steps = job.run.parts->horizon.steps * job.options.workers;
   output.tally_ = std::make_shared<RunTally>(start, RecentLosses(), shown_now_and_then(display));
@@ -107,12 +108,33 @@ Expected<nlohmann::ordered_json> SimOutput::report(const SimJob& made,
   const TrainJob& job = made.job;
   const RunResult& result = outcome.result;
   std::optional<Evaluation> test;
-  if (!result.error && result.z.defined() && made.stand_in == 0) {
+  std::optional<Error> problem;  // the first one
+  const auto note = [&problem](const Error& error) {
+    if (!problem) problem = error;
+  };
+  if (result.error) note(*result.error);
+  if (*job_file_error_) note(**job_file_error_);
+  const bool has_model = result.z.defined() && made.stand_in == 0;
+  if (!result.error && has_model) {
     const auto evaluated = job.evaluator->evaluate(result.z, result.buffers);
-    if (evaluated) test = *evaluated;
+    if (evaluated)
+      test = *evaluated;
+    else
+      note(evaluated.error());
   }
-  auto summary = make_summary(job, result, tally_->losses().mean(),
+  const RecentLosses& losses = tally_->losses();
+  if (!result.error && has_model) {
+    const std::optional<double> loss =
+        losses.empty() ? std::nullopt : std::optional<double>(losses.mean());
+    if (const std::string broken = find_not_finite(result, loss, test); !broken.empty())
+      note({Errc::failed,
+            broken + " is not finite: try a smaller --lr; see " + job.out + "/metrics.csv"});
+  }
+  if (made.real && result.z.defined() && !result.error)
+    if (const auto saved = save_model(job, result); !saved) note(saved.error());
+  auto summary = make_summary(job, result, losses.mean(),
                               tally_->goodput().ratio(result.ledger, job.options.workers), test);
+  if (problem && !summary.contains("error")) summary["error"] = problem->message;
   add_origin(*app_, job, date_, summary);
   if (made.stand_in > 0) {  // figures of parameters that mean nothing
     for (const char* key : {"final_loss", "consensus_distance"}) summary[key] = nullptr;
@@ -124,12 +146,10 @@ Expected<nlohmann::ordered_json> SimOutput::report(const SimJob& made,
   summary["network"] = made.network;
   if (!made.network_note.empty()) summary["network_note"] = made.network_note;
   if (!made.faults.empty()) summary["faults"] = faults_text(made.faults);
-  if (made.real && result.z.defined() && !result.error)
-    if (auto saved = save_model(job, result); !saved) return saved.error();
   const auto written =
       write_file_atomically(job.out + "/summary.json", json_text(summary, 2) + "\n");
-  if (!written) return written.error();
-  if (result.error) return *result.error;
+  if (!written && !problem) return written.error();
+  if (problem) return *problem;
   if (const auto rows = rows_->finished(); !rows) return rows.error();
   return summary;
 }

@@ -29,6 +29,8 @@ class SimOutput {
   std::string date_;  // of the start
   std::shared_ptr<RunOutput> rows_;
   std::shared_ptr<RunTally> tally_;
+  // Of writing job.toml, at the first step.
+  std::shared_ptr<std::optional<Error>> job_file_error_ = std::make_shared<std::optional<Error>>();
 };
 
 }  // namespace grapevine

@@ -106,11 +106,26 @@ std::string wiring_table(const Wiring& wiring) {
 }  // namespace
 
 const std::set<std::string>& options_left_out() {
-  static const std::set<std::string> names = {
-      "help",         "help-all", "job",        "set",          "out",
-      "resume",       "cluster",  "processes",  "secret-file",  "network-interface",
-      "join-timeout", "join",     "on-failure", "restarts", "json",       "metrics-port", "requeue-command",
-      "overwrite",    "control",  "clock-start"};
+  static const std::set<std::string> names = {"help",
+                                              "help-all",
+                                              "job",
+                                              "set",
+                                              "out",
+                                              "resume",
+                                              "cluster",
+                                              "processes",
+                                              "secret-file",
+                                              "network-interface",
+                                              "join-timeout",
+                                              "join",
+                                              "on-failure",
+                                              "restarts",
+                                              "json",
+                                              "metrics-port",
+                                              "requeue-command",
+                                              "overwrite",
+                                              "control",
+                                              "clock-start"};
   return names;
 }
 

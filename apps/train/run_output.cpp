@@ -52,6 +52,28 @@ Step steps_kept(const OutputBefore& before, std::size_t rank) {
   return std::numeric_limits<Step>::max();
 }
 
+// A program for tables may have written the file with other ends of lines.
+bool next_row(std::istream& rows, std::string& line) {
+  if (!std::getline(rows, line)) return false;
+  if (!line.empty() && line.back() == '\r') line.pop_back();
+  return true;
+}
+
+// Rows with other columns than today's are kept beside `path`.
+void set_aside(const std::string& rows, const std::string& path) {
+  namespace fs = std::filesystem;
+  std::string kept = path + ".old";
+  std::error_code failed;
+  for (int number = 2; fs::exists(kept, failed); ++number)
+    kept = path + ".old" + std::to_string(number);
+  fs::copy_file(rows, kept, failed);
+  if (failed)
+    spdlog::warn("{} has other columns than this version writes, and cannot be kept as {}: {}",
+                 rows, kept, failed.message());
+  else
+    spdlog::warn("{} has other columns than this version writes: its rows stay in {}", rows, kept);
+}
+
 }  // namespace
 
 Expected<std::shared_ptr<RunOutput>> RunOutput::create(const std::string& path,
@@ -74,8 +96,9 @@ void RunOutput::keep_rows(const OutputBefore& before) {
   newest_step_ = std::max<Step>(0, before.first_steps.front() - 1);
   std::ifstream old(before.rows);
   std::string line;
-  if (!std::getline(old, line) || line != kHeader) return;
-  while (std::getline(old, line)) {
+  if (!next_row(old, line)) return;
+  if (line != kHeader) return set_aside(before.rows, path_);
+  while (next_row(old, line)) {
     // The last row of a process that was killed may be cut off.
     if (old.eof() || std::count(line.begin(), line.end(), ',') != kCommas) continue;
     long rank = -1;

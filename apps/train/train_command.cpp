@@ -125,7 +125,7 @@ class TrainCommand : public Command {
     if (options_.processes != 0)
       return bad_input("--processes goes with --cluster; here, 'grapevine launch -n N -- train'");
     for (const std::string name : {"--on-failure", "--restarts"})
-      if (app_->get_option(name)->count() > 0)
+      if (app_->get_option(name)->count() > 0 && !from_environment(*app_->get_option(name)))
         return bad_input(name + " goes with --cluster; here, 'grapevine launch " + name +
                          " … -n N -- train'");
     SignalFlags signals;
@@ -268,16 +268,30 @@ class TrainCommand : public Command {
     return check_product_memory((workers * devices + evaluators) * (1 + pool) - 1);
   }
 
-  // What is done on nodes about processes that are lost, and about places that are vacant.
-  Expected<void> read_survival(Submission& job) const {
+  // Of a job that is resumed, process 0 alone knows the wiring.
+  bool may_continue() const {
+    if (!options_.resume.empty()) return true;
+    const auto wiring = effective_wiring(options_);
+    if (!wiring) return true;  // process 0 says what is wrong with it
+    const auto plan = resolve(*wiring);
+    return !plan || changes_members(*plan);
+  }
+
+  // Reads --on-failure, --restarts, --min-ranks and the number of places.
+  Expected<void> read_failure_options(Submission& job) const {
     const std::string& typed = options_.on_failure;
     if (!typed.empty() && typed != "continue" && typed != "stop")
       return unknown_name("--on-failure", typed, {"continue", "stop"});
     if (options_.restarts < 0 || options_.restarts > kMostRestarts)
-      return bad_input(fmt::format("--restarts {}: expected 0..{}", options_.restarts, kMostRestarts));
-    job.continues = typed != "stop";
+      return bad_input(
+          fmt::format("--restarts {}: expected 0..{}", options_.restarts, kMostRestarts));
+    if (typed == "stop" && app_->get_option("--restarts")->count() > 0)
+      return bad_input("--restarts does not go with --on-failure stop: leave one of them out");
+    job.continues = typed != "stop" && may_continue();
     job.restarts = static_cast<std::int32_t>(options_.restarts);
     const std::int64_t each = options_.workers == kWorkersAsUsual ? 1 : options_.workers;
+    if (options_.min_ranks > 0 && each > 0)
+      job.least = static_cast<std::int32_t>((options_.min_ranks + each - 1) / each);
     if (options_.max_ranks > 0 && each > 0 && options_.max_ranks % each == 0)
       job.places = static_cast<std::int32_t>(options_.max_ranks / each);
     return {};
@@ -292,7 +306,7 @@ class TrainCommand : public Command {
     if (!options_.requeue_command.empty())
       return bad_input("--requeue-command does not go with --cluster: give the job again by hand");
     Submission job;
-    if (auto read = read_survival(job); !read) return read;
+    if (auto read = read_failure_options(job); !read) return read;
     job.cluster = options_.cluster;
     job.secret_file = options_.secret_file;
     if (auto loaded = load_certificates(options_); !loaded) return loaded;
@@ -469,8 +483,10 @@ class TrainCommand : public Command {
                       format_count(steps) + (steps == 1 ? " step" : " steps") +
                       (steps_plainly(*job.run.parts) ? ", without momentum" : "") + "\n");
     if (job.run.vacant().empty()) return;
-    display.say_error(fmt::format("{} places are vacant: 'grapevine train --join {}' takes one{}\n",
-                                  job.run.vacant().size(), head_of(*job.run.cluster),
+    const std::size_t vacant = job.run.vacant().size();
+    display.say_error(fmt::format("{} vacant: 'grapevine train --join {}' takes one{}\n",
+                                  vacant == 1 ? "1 place is" : fmt::format("{} places are", vacant),
+                                  head_of(*job.run.cluster),
                                   job.run.cluster->secret.empty()
                                       ? ""
                                       : std::string(", with the job's ") + kJobTokenVariable));
@@ -655,7 +671,16 @@ class TrainCommand : public Command {
     add_origin(*app_, job, date_, summary);
     if (ending.early) summary["early_stopped"] = true;
     if (ending.reported_steps > 0) summary["reported_steps"] = ending.reported_steps;
-    if (!saved && !result.error) summary["error"] = saved.error().message;
+    const std::optional<double> loss =
+        losses.empty() ? std::nullopt : std::optional<double>(losses.mean());
+    const std::string broken = find_not_finite(result, loss, test);
+    const Error not_finite{Errc::failed, broken + " is not finite: try a smaller --lr; see " +
+                                             job.out + "/metrics.csv"};
+    if (!result.error)
+      for (const Error& problem : {saved ? Error{} : saved.error(), evaluation_error,
+                                   broken.empty() ? Error{} : not_finite})
+        if (!problem.message.empty() && !summary.contains("error"))
+          summary["error"] = problem.message;
     if (saved && !ending.before.is_null()) summary = ending.before;
     const std::string text = json_text(summary, 2) + "\n";
     const auto written = write_file_atomically(job.out + "/summary.json", text);
@@ -663,12 +688,7 @@ class TrainCommand : public Command {
     if (!written) return written;
     if (result.error) return *result.error;
     if (!evaluation_error.message.empty()) return evaluation_error;
-    const std::optional<double> loss =
-        losses.empty() ? std::nullopt : std::optional<double>(losses.mean());
-    const std::string broken = find_not_finite(result, loss, test);
-    if (!broken.empty())
-      return Error{Errc::failed,
-                   broken + " is not finite: try a smaller --lr; see " + job.out + "/metrics.csv"};
+    if (!broken.empty()) return not_finite;
     print(job, result, summary, display);
     return {};
   }

@@ -18,13 +18,18 @@ namespace grapevine {
 namespace {
 
 // Errors of the files at the end of a run are found at its beginning where possible.
-Expected<void> check_no_folder_in_the_way(const std::string& out) {
+Expected<void> check_only_files_in_the_way(const std::string& out) {
   for (const char* name : {"summary.json", "model.pt", "metrics.csv", kJobFileName}) {
     std::error_code ignored;
     const std::filesystem::path path = std::filesystem::path(out) / name;
-    if (std::filesystem::is_directory(path, ignored))
+    const auto type = std::filesystem::status(path, ignored).type();
+    if (type == std::filesystem::file_type::directory)
       return bad_input("--out " + out + ": " + path.string() +
                        " is a folder where a file is to be written: remove it or choose another "
+                       "folder");
+    if (type == std::filesystem::file_type::fifo || type == std::filesystem::file_type::socket)
+      return bad_input("--out " + out + ": " + path.string() +
+                       " is a pipe where a file is to be written: remove it or choose another "
                        "folder");
   }
   return {};
@@ -51,7 +56,7 @@ Expected<void> check_still_latest(TrainJob& job) {
 
 // Exclusive to this run, as long as it lasts.
 Expected<void> take_folder(TrainJob& job) {
-  if (auto free = check_no_folder_in_the_way(job.out); !free) return free;
+  if (auto free = check_only_files_in_the_way(job.out); !free) return free;
   if (auto own = check_job_file(job.out); !own) return own;
   std::error_code ignored;
   const std::filesystem::path result = std::filesystem::path(job.out) / "model.pt";

@@ -342,9 +342,9 @@ Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options) 
 }
 
 std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options) {
-  const std::set<std::string> stay = {"help",     "help-all",   "job",      "cluster",
+  const std::set<std::string> stay = {"help",      "help-all",   "job",      "cluster",
                                       "processes", "on-failure", "restarts", "secret-file",
-                                      "set",      "out",        "tls"};
+                                      "set",       "out",        "tls"};
   std::vector<std::string> arguments;
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 
 #include "apps/console/verb_options.hpp"
 #include "messages/text/names.hpp"
@@ -30,6 +31,32 @@ bool is_live_setting(std::string name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+using KeyValues = std::map<std::string, std::string>;
+
+// Of the whole wiring, as resolved; empty: it does not resolve.
+KeyValues resolved_values(const TrainOptions& options) {
+  const auto wiring = effective_wiring(options);
+  const auto resolved = wiring ? resolve_keys(*wiring) : Expected<Resolved>(wiring.error());
+  KeyValues values;
+  if (resolved)
+    for (const ResolvedKey& key : resolved->keys) values[key.key] = key.value;
+  return values;
+}
+
+// The job.toml of a run states each key, also those at their default. Such a key would contradict a
+// setting with which it does not count.
+void leave_out_defaults(TrainOptions& options) {
+  const KeyValues whole = resolved_values(options);
+  if (whole.empty()) return;
+  for (const auto& [key, value] : KeyValues(options.wiring.keys())) {
+    TrainOptions without = options;
+    without.wiring = Wiring();
+    for (const auto& [other, its] : options.wiring.keys())
+      if (other != key && !without.wiring.set(other, its)) return;
+    if (resolved_values(without) == whole) options.wiring = without.wiring;
+  }
+}
+
 }  // namespace
 
 const std::vector<std::string>& live_setting_names() {
@@ -53,6 +80,7 @@ Expected<void> apply_settings(TrainOptions& options, const LiveSettings& setting
       continue;
     }
     if (name.rfind(kWiring, 0) == 0) {
+      leave_out_defaults(options);
       options.set.push_back(name + "=" + value);
       continue;
     }

@@ -706,6 +706,16 @@ TEST(LaunchCommand, SurvivorsGoOnWhereThatIsWanted) {
                "rank 0 on " + host_name() + " exited with code 6");
 }
 
+// Others end with success though process 0 has failed: it alone evaluates and writes the results.
+TEST(LaunchCommand, SurvivorsThatEndWellDoNotHideAFailureOfProcessZero) {
+  for (const std::string end : {"exit 1", "kill -9 $$"}) {
+    SCOPED_TRACE(end);
+    const Script script("[ $RANK = 0 ] || exit 0; " + end);
+    const auto result = script.run({"-n", "3", "--on-failure", "continue", "--", "verb"});
+    EXPECT_EQ(result.exit_code, end == "exit 1" ? 1 : 3) << result.describe();
+  }
+}
+
 TEST(LaunchCommand, RestartsFromTheCheckpointOfTheRunBefore) {
   // The first attempt leaves no checkpoint, the second one does; the fourth is fine.
   const Script script(
@@ -769,6 +779,21 @@ TEST(LaunchCommand, ARestartLeavesOlderCheckpointsAlone) {
   EXPECT_EQ(lines.count("[0] try 2 resume nothing"), 1u) << result.describe();
   EXPECT_EQ(lines.count("[0] try 3 resume " + out), 1u) << result.describe();
   EXPECT_NE(result.err.find("no new checkpoint in " + out), std::string::npos) << result.describe();
+}
+
+// What a kill between two renames leaves; `train` finds the checkpoint in the same way.
+TEST(LaunchCommand, ARestartFindsTheNewestCheckpointWhereTheLinkPointsToNothing) {
+  const Script script(
+      "echo x >> \"$FOLDER/tries\"; n=$(wc -l < \"$FOLDER/tries\")\n"
+      "echo \"try $n resume ${GRAPEVINE_RESUME:-nothing}\"\n"
+      "[ $n = 1 ] || exit 0\n"
+      "mkdir -p \"$FOLDER/run/checkpoint/epoch-0001\"; ln -s nothing "
+      "\"$FOLDER/run/checkpoint/latest\"\n"
+      "echo '{}' > \"$FOLDER/run/checkpoint/epoch-0001/job.json\"; exit 1");
+  const std::string out = script.path("run");
+  const auto result = script.run({"-n", "1", "--restarts", "1", "--", "train", "--out", out});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(lines_of(result.out).count("[0] try 2 resume " + out), 1u) << result.describe();
 }
 
 TEST(LaunchCommand, RestartsNoMoreThanAsked) {

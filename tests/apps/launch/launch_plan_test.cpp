@@ -69,6 +69,16 @@ TEST(LaunchPlan, PlacesEveryRankOnceWithinTheSlots) {
   }
 }
 
+// Its GPUs and cores are dealt by the local rank.
+TEST(LaunchPlan, ThisMachineIsOneByAllItsNames) {
+  const auto placed = place_ranks({{"localhost", 2}, {"other", 1}, {"host1", 2}}, 5, "host1");
+  ASSERT_TRUE(placed.ok());
+  std::vector<std::pair<std::int32_t, std::int32_t>> local;
+  for (const LaunchPlace& place : *placed) local.emplace_back(place.local_rank, place.local_ranks);
+  EXPECT_EQ(local, (std::vector<std::pair<std::int32_t, std::int32_t>>{
+                       {0, 4}, {1, 4}, {0, 1}, {2, 4}, {3, 4}}));
+}
+
 TEST(LaunchPlan, TheHeadIsFoundByAll) {
   const auto head = [](const std::vector<HostSlots>& hosts, std::int32_t ranks) {
     return head_host(*place_ranks(hosts, ranks, "me.site"), "me.site");

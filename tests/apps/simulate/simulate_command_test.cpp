@@ -7,6 +7,7 @@
 #include <iterator>
 #include <sstream>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "apps/trace/trace_command.hpp"
@@ -107,6 +108,73 @@ TEST(SimulateCommand, ATermOfTheNetworkWithoutANumberIsNamed) {
   const auto outcome = kVerb.run("--network alpha", false);
   ASSERT_FALSE(outcome.result.ok());
   EXPECT_EQ(outcome.result.error().message, "--network 'alpha': expected alpha=NUMBER");
+}
+
+TEST(SimulateCommand, AFigureThatIsNotFiniteFailsAsInTraining) {
+  const std::string out = folder("simulated_infinite");
+  const auto outcome = kVerb.run(
+      "--workers 2 --model mlp --data glyphs:320 --lr 1e38 --steps 1 --json --out " + out, false);
+  ASSERT_FALSE(outcome.result.ok());
+  EXPECT_NE(outcome.result.error().message.find("is not finite"), std::string::npos);
+  std::ifstream file(out + "/summary.json");
+  const auto summary = nlohmann::json::parse(file);
+  EXPECT_EQ(summary["error"], outcome.result.error().message);
+  EXPECT_TRUE(summary["test_loss"].is_null());
+}
+
+std::string schedule(const std::string& name, const std::string& changes) {
+  const std::string path = testing::TempDir() + name;
+  std::ofstream(path) << changes;
+  return path;
+}
+
+// A server rests while a rank dies and returns, and serves again: it has heard of the end of the
+// rank's first life alone.
+TEST(SimulateCommand, AServerThatHasRestedKnowsARankThatHasReturned) {
+  const std::string changes = schedule("rested.toml",
+                                       "[[change]]\nepoch = 0.25\nalgorithm = 'ar'\n"
+                                       "[[change]]\nepoch = 0.7\nalgorithm = 'gem'\n");
+  const auto summary = simulate(
+      "--algorithm gem --workers 4 --steps 80 --maths quadratic --parameters 1000 --compute 0.01 "
+      "--deadline 100 --fail crash=2@0.4,restart=2@0.45 --schedule " +
+          changes,
+      folder("rested"));
+  EXPECT_LT(summary["virtual_seconds"], 10);
+  EXPECT_EQ(summary["lost_ranks"].size(), 0U);
+}
+
+// The loss for which a synchronous round waits becomes known after the server has counted its
+// messages for a change of members.
+TEST(SimulateCommand, AServerAnswersNothingOnceItHasCountedItsMessages) {
+  for (const char* second : {"320ms", "321ms", "322ms"}) {
+    SCOPED_TRACE(second);
+    const auto summary = simulate(
+        "--algorithm easgd --set wiring.synchronous=true --set wiring.local_steps=1 --workers 5 "
+        "--min-ranks 1 --steps 60 --maths quadratic --parameters 1000 --compute 0.01 --deadline "
+        "100 --network alpha=0.002,beta=8e-10,control=0.004 --delay rank=3:8ms --fail "
+        "crash=4@0.3,crash=3@" +
+            std::string(second),
+        folder("counted"));
+    EXPECT_LT(summary["virtual_seconds"], 10);
+  }
+}
+
+TEST(SimulateCommand, AJobThatGrowsKeepsItsCheckpoints) {
+  const std::string out = folder("grown");
+  simulate(
+      "--algorithm sgp --workers 4 --steps 200 --min-ranks 1 --maths full --model linear --data "
+      "glyphs:1600 --batch-size 32 --compute 0.01 --checkpoint-every 1 --checkpoint-keep all "
+      "--fail join=2@0.5,join=3@0.5",
+      out);
+  std::ifstream rows(out + "/metrics.csv");
+  std::string last;
+  for (std::string row; std::getline(rows, row);) last = row;
+  const int epochs = static_cast<int>(std::stod(last.substr(last.find(',') + 1)));
+  EXPECT_GT(epochs, 10) << "of the two ranks that began alone it would be 8";
+  for (const int epoch : {2, 9, epochs - 1})
+    EXPECT_TRUE(
+        std::filesystem::exists(fmt::format("{}/checkpoint/epoch-{:04d}/job.json", out, epoch)))
+        << epoch;
 }
 
 TEST(SimulateCommand, TheModelsOwnGradientsLearn) {

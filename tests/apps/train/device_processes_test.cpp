@@ -49,7 +49,8 @@ TEST(DeviceProcesses, TrainTheModelOfTheHost) {
     return summary_of(out).at("test_loss").get<double>();
   };
   const double host = loss("tcp", "host");
-  for (const std::string transport : {"tcp", "shm", "ucx"}) EXPECT_EQ(loss(transport, "device"), host);
+  for (const std::string transport : {"tcp", "shm", "ucx"})
+    EXPECT_EQ(loss(transport, "device"), host);
 }
 
 TEST(DeviceProcesses, AllKindsOfExchangeConserveGradients) {
@@ -76,9 +77,9 @@ TEST(DeviceProcesses, AllKindsOfExchangeConserveGradients) {
         << counts;
   }
   // Its states are those of models in the host's memory.
-  const auto resumed = run_on_gpus({"launch", "-n", "2", "--", "train", "--resume",
-                                    (folder.path() / "sgp2").string(), "--peers", "host",
-                                    "--steps", "80"});
+  const auto resumed =
+      run_on_gpus({"launch", "-n", "2", "--", "train", "--resume",
+                   (folder.path() / "sgp2").string(), "--peers", "host", "--steps", "80"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.describe();
 }
 

@@ -269,6 +269,28 @@ TEST_F(RunOutputTest, TheRowsOfRanksThatAreLeftOutStay) {
   EXPECT_EQ(lines(), 1 + 6 + 6 + 7);
 }
 
+// As a program for tables ends lines; and of a version with other columns.
+TEST_F(RunOutputTest, RowsOfOtherProgramsAreNotLost) {
+  const auto first = create();
+  take_steps(*first, 0, 5);
+  first->on_end({});
+  std::string returns;
+  for (const char c : rows()) returns += c == '\n' ? std::string("\r\n") : std::string(1, c);
+  const std::string old = move_aside();
+  std::ofstream(old) << returns;
+  create({{3}, {3}, 0, old});
+  EXPECT_EQ(lines(), 1 + 3);
+  EXPECT_EQ(rows().find('\r'), std::string::npos);
+  for (const std::string name : {".old", ".old2"}) {
+    const std::string other = "another,header\n1,2\n" + name + "\n";
+    std::ofstream(old) << other;
+    fs::remove(path_);
+    create({{3}, {3}, 0, old});
+    EXPECT_EQ(lines(), 1);
+    EXPECT_EQ(read_file(path_.string() + name), other);
+  }
+}
+
 // A process that was killed while it wrote leaves a row without its end.
 TEST_F(RunOutputTest, ARowThatWasCutOffIsNotKept) {
   const auto first = create();

@@ -1,5 +1,6 @@
 // `grapevine train` as a user runs it: outputs, bad input, signals, resume.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <csignal>
@@ -415,6 +416,13 @@ TEST(TrainCommand, ANonFiniteLossEndsTheRunWithExitCode1) {
   EXPECT_EQ(result.exit_code, 1) << result.describe();
   EXPECT_NE(ProcessResult::last_line(result.err).find("not finite"), std::string::npos)
       << result.describe();
+  // The loss of the model that it ends with, too.
+  const fs::path out = folder.path() / "end";
+  const auto end =
+      run_process(with(small_run(out), {"--lr", "1e38", "--model", "mlp", "--steps", "1"}));
+  EXPECT_EQ(end.exit_code, 1) << end.describe();
+  const std::string error = summary_of(out).value("error", "");
+  EXPECT_EQ(ProcessResult::last_line(end.err), "error: " + error) << end.describe();
 }
 
 // Ctrl-C leaves a checkpoint, and going on from it gives the bits of a run that was never stopped.
@@ -644,6 +652,15 @@ TEST(TrainCommand, AFolderInThePlaceOfAFileIsRefused) {
     expect_bad_input(small_run(out), {(out / name).string(), "is a folder"});
     EXPECT_EQ(names_in(out), std::set<std::string>{name});
   }
+}
+
+// Opening it would wait for a reader.
+TEST(TrainCommand, APipeInThePlaceOfAFileIsRefused) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  fs::create_directories(out);
+  ASSERT_EQ(::mkfifo((out / "metrics.csv").c_str(), 0600), 0);
+  expect_bad_input(small_run(out), {"metrics.csv", "is a pipe"});
 }
 
 TEST(TrainCommand, NumbersInErrorsAreShort) {
