@@ -159,7 +159,6 @@ class LaunchCommand final : public Command {
     const std::string name = names.substr(names.find("--") + 2);
     return app.add_option(names, value, help)
         ->envname(environment_name("launch-" + name))
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
         ->transform(verb_options::checked<T>());
   }
 
