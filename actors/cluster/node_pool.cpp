@@ -151,24 +151,23 @@ bool NodePoolState::has_own_node() const {
 
 caf::result<Left> NodePoolState::on_leave(const LeavePool& leave) {
   LeaveAnswer answer = self_->make_response_promise<Left>();
-  const auto member = std::find_if(members_.begin(), members_.end(),
-                                   [&](const Member& m) { return m.node.agent == leave.agent; });
-  if (!trusts(leave) || member == members_.end()) {
+  Member* const member = member_of(leave.agent);
+  if (!trusts(leave) || member == nullptr) {
     answer.deliver(Left{});
     return answer;
   }
-  const bool busy = job_ && !job_->running_on(leave.agent).empty();
+  std::vector<std::int32_t> lost;
+  if (job_) lost = job_->running_on(leave.agent);
   const std::string who = name_of(member->node);
-  if (!busy) {
-    remove(static_cast<std::size_t>(member - members_.begin()), who + " has left");
+  if (lost.empty()) {
+    remove(*member, who + " has left");
     answer.deliver(Left{});
     return answer;
   }
-  if (continues_without(job_->running_on(leave.agent))) {
-    const std::vector<std::int32_t> lost = job_->running_on(leave.agent);
+  if (continues_without(lost)) {
     send_sealed(member->node, SignalRanks{{}, job_->id, SIGKILL});
     lose(lost, PoolJob::State::lost);
-    remove(static_cast<std::size_t>(member - members_.begin()), who + " has left");
+    remove(*member, who + " has left");
     answer.deliver(Left{});
     use_free_slots(lost, who + " has left the job");
     return answer;
@@ -178,10 +177,10 @@ caf::result<Left> NodePoolState::on_leave(const LeavePool& leave) {
   return answer;
 }
 
-void NodePoolState::remove(std::size_t member, const std::string& what) {
-  self_->demonitor(members_[member].node.agent.address());
-  sessions_->end(members_[member].node.seal.session);
-  members_.erase(members_.begin() + static_cast<std::ptrdiff_t>(member));
+void NodePoolState::remove(const Member& member, const std::string& what) {
+  self_->demonitor(member.node.agent.address());
+  sessions_->end(member.node.seal.session);
+  members_.erase(members_.begin() + (&member - members_.data()));
   changed(what);
 }
 
@@ -452,10 +451,9 @@ void NodePoolState::use_free_slots(const std::vector<std::int32_t>& lost, const 
 // started again where it ran.
 void NodePoolState::on_tolerated_exit(const RankExited& exited) {
   PoolJob::Process& process = *job_->find(exited.process);
-  end_lines_of(exited.process);
+  lose({exited.process}, PoolJob::State::lost);
   const std::string said = process.held.text();
   process.held.release([&](std::string line) { say(exited.process, true, std::move(line)); });
-  process.state = PoolJob::State::lost;
   const std::string ended = job_->end_of(exited);
   const bool may_return = exited.signal != 0 || exited.exit_code == kExitLost;
   const Member* const member = member_of(process.node->agent);
@@ -524,7 +522,7 @@ void NodePoolState::place_later(std::int32_t process, const Enlist& node, std::i
   job_->place(process, node, slot, true);
 }
 
-const NodePoolState::Member* NodePoolState::member_of(const NodeAgentActor& agent) const {
+NodePoolState::Member* NodePoolState::member_of(const NodeAgentActor& agent) {
   const auto found = std::find_if(members_.begin(), members_.end(),
                                   [&](const Member& m) { return m.node.agent == agent; });
   return found == members_.end() ? nullptr : &*found;
@@ -566,8 +564,7 @@ void NodePoolState::on_joins_over(JoinsOver over) {
     if (process.state != PoolJob::State::running || !process.joins) continue;
     send_sealed(*process.node, SignalRanks{{}, job_->id, SIGTERM, static_cast<std::int32_t>(i)});
   }
-  if (job_->grace.begin(self_->clock().now().time_since_epoch(), config_.grace))
-    look_again_after(config_.grace);
+  begin_grace(config_.grace);
 }
 
 // ---- its end ----
@@ -583,6 +580,10 @@ Duration NodePoolState::grace_after_loss() const {
 
 void NodePoolState::ask_to_end(Duration grace) {
   if (!std::exchange(job_->ending, true)) signal_all(SIGTERM);
+  begin_grace(grace);
+}
+
+void NodePoolState::begin_grace(Duration grace) {
   if (job_->grace.begin(self_->clock().now().time_since_epoch(), grace)) look_again_after(grace);
 }
 
@@ -629,7 +630,7 @@ void NodePoolState::give_up_stuck_nodes() {
                 -1);
     send_sealed(node, PoolClosed{{}, true});
     if (const Member* const member = member_of(node.agent); member != nullptr)
-      remove(static_cast<std::size_t>(member - members_.data()), who + " has been dropped");
+      remove(*member, who + " has been dropped");
   }
   finish_where_all_ended();
 }
@@ -664,7 +665,7 @@ void NodePoolState::finish_where_all_ended() {
   for (std::size_t i = members_.size(); i-- > 0;) {
     if (!members_[i].leaving) continue;
     LeaveAnswer answer = *members_[i].leaving;
-    remove(i, name_of(members_[i].node) + " has left");
+    remove(members_[i], name_of(members_[i].node) + " has left");
     answer.deliver(Left{});
   }
   close_where_idle();

@@ -100,6 +100,7 @@ class NodePoolState {
   void stop_job(const std::string& why);
   Duration grace_after_loss() const;
   void ask_to_end(Duration grace);
+  void begin_grace(Duration grace);
   void look_again_after(Duration time);
   void kill_job();
   void give_up_stuck_nodes();
@@ -118,12 +119,12 @@ class NodePoolState {
   void tell(const std::string& what);
   void wait_for_the_end(std::int32_t process);
   void place_later(std::int32_t process, const Enlist& node, std::int32_t slot);
-  const Member* member_of(const NodeAgentActor& agent) const;
+  Member* member_of(const NodeAgentActor& agent);  // null: it is none
   void fill(const Member& member, const std::vector<std::int32_t>& places);
   void use_new_node(const Member& member);
   void send_output(const JobLine& line);
   void finish_where_all_ended();
-  void remove(std::size_t member, const std::string& what);
+  void remove(const Member& member, const std::string& what);
   void close_where_idle();
 
   NodePoolActor::stateful_pointer<NodePoolState> self_ = nullptr;
