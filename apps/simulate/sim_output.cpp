@@ -123,13 +123,8 @@ Expected<nlohmann::ordered_json> SimOutput::report(const SimJob& made,
       note(evaluated.error());
   }
   const RecentLosses& losses = tally_->losses();
-  if (!result.error && has_model) {
-    const std::optional<double> loss =
-        losses.empty() ? std::nullopt : std::optional<double>(losses.mean());
-    if (const std::string broken = find_not_finite(result, loss, test); !broken.empty())
-      note({Errc::failed,
-            broken + " is not finite: try a smaller --lr; see " + job.out + "/metrics.csv"});
-  }
+  if (!result.error && has_model)
+    if (const auto broken = not_finite(result, losses, test, job.out)) note(*broken);
   if (made.real && result.z.defined() && !result.error)
     if (const auto saved = save_model(job, result); !saved) note(saved.error());
   auto summary = make_summary(job, result, losses.mean(),

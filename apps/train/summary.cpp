@@ -235,12 +235,17 @@ void add_origin(const CLI::App& app, const TrainJob& job, const std::string& dat
   summary["out"] = job.out;
 }
 
-std::string find_not_finite(const RunResult& result, const std::optional<double>& final_loss,
-                            const std::optional<Evaluation>& test) {
-  if (final_loss && !std::isfinite(*final_loss)) return "final_loss";
-  if (test && !std::isfinite(test->loss)) return "test_loss";
-  if (!std::isfinite(result.consensus_distance)) return "consensus_distance";
-  return "";
+std::optional<Error> not_finite(const RunResult& result, const RecentLosses& losses,
+                                const std::optional<Evaluation>& test, const std::string& out) {
+  const auto is = [&out](const std::string& figure) {
+    return Error{Errc::failed,
+                 figure + " is not finite: try a smaller --lr; see " + out + "/metrics.csv"};
+  };
+  // Where no step was logged there is no final loss.
+  if (!losses.empty() && !std::isfinite(losses.mean())) return is("final_loss");
+  if (test && !std::isfinite(test->loss)) return is("test_loss");
+  if (!std::isfinite(result.consensus_distance)) return is("consensus_distance");
+  return std::nullopt;
 }
 
 }  // namespace grapevine

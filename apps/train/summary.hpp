@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/run/supervisor.hpp"
+#include "apps/train/run_tally.hpp"
 #include "apps/train/train_job.hpp"
 #include "gpu/compute.hpp"
 
@@ -27,9 +28,8 @@ std::string summary_date();
 void add_origin(const CLI::App& app, const TrainJob& job, const std::string& date,
                 nlohmann::ordered_json& summary);
 
-// The key of the first figure that is not finite where it should be, or empty. `final_loss`:
-// nothing where no step was logged.
-std::string find_not_finite(const RunResult& result, const std::optional<double>& final_loss,
-                            const std::optional<Evaluation>& test);
+// Names the first figure of a run in the folder `out` that is not finite; nothing: all are.
+std::optional<Error> not_finite(const RunResult& result, const RecentLosses& losses,
+                                const std::optional<Evaluation>& test, const std::string& out);
 
 }  // namespace grapevine

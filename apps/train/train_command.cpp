@@ -671,14 +671,10 @@ class TrainCommand : public Command {
     add_origin(*app_, job, date_, summary);
     if (ending.early) summary["early_stopped"] = true;
     if (ending.reported_steps > 0) summary["reported_steps"] = ending.reported_steps;
-    const std::optional<double> loss =
-        losses.empty() ? std::nullopt : std::optional<double>(losses.mean());
-    const std::string broken = find_not_finite(result, loss, test);
-    const Error not_finite{Errc::failed, broken + " is not finite: try a smaller --lr; see " +
-                                             job.out + "/metrics.csv"};
+    const std::optional<Error> broken = not_finite(result, losses, test, job.out);
     if (!result.error)
-      for (const Error& problem : {saved ? Error{} : saved.error(), evaluation_error,
-                                   broken.empty() ? Error{} : not_finite})
+      for (const Error& problem :
+           {saved ? Error{} : saved.error(), evaluation_error, broken.value_or(Error{})})
         if (!problem.message.empty() && !summary.contains("error"))
           summary["error"] = problem.message;
     if (saved && !ending.before.is_null()) summary = ending.before;
@@ -688,7 +684,7 @@ class TrainCommand : public Command {
     if (!written) return written;
     if (result.error) return *result.error;
     if (!evaluation_error.message.empty()) return evaluation_error;
-    if (!broken.empty()) return not_finite;
+    if (broken) return *broken;
     print(job, result, summary, display);
     return {};
   }
