@@ -84,10 +84,12 @@ Expected<void> take_new_folder(TrainJob& job) {
 
 // A link for itself; nothing where there is no such file.
 std::optional<EarlierOutput> identify(const std::filesystem::path& path) {
+  std::error_code ignored;
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return std::nullopt;
-  // A pipe or a device is written directly.
-  if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) && !S_ISLNK(status.st_mode))
+  // A device, or a link to one, is written directly.
+  const auto kind = std::filesystem::status(path, ignored).type();
+  if (kind == std::filesystem::file_type::character || kind == std::filesystem::file_type::block)
     return std::nullopt;
   constexpr std::int64_t kNsPerSecond = 1'000'000'000;
   return EarlierOutput{path, status.st_dev, status.st_ino,
