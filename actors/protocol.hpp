@@ -137,10 +137,12 @@ struct InstallView {
   std::int64_t elapsed_ns = 0;        // training time so far
   Rank donor = -1;                    // sends its state
   std::vector<Rank> behind, joining;  // to these
+  std::vector<Rank> new_servers;      // and to these, which have no slice yet
   std::vector<Rank> heads;            // of the nodes of a hierarchy: see NodeChange; else empty
   std::vector<std::int32_t> nodes_before;            // of each
   std::map<std::string, std::string> settings = {};  // in the place of the job's: LiveSettings
   std::int32_t servers = 0;  // of the wiring: so many of the ranks behind all that train
+  bool passes = false;       // another view follows at once: nothing is computed in this one
   // Of a role that is made of others, and ends: Role::counts() of the members that had it.
   std::map<Rank, std::vector<std::int64_t>> counts = {};
 };
@@ -396,6 +398,7 @@ struct RunEnded {
   Error error;  // where it failed
   bool interrupted = false;
   std::string checkpoint;  // the newest one written, or empty
+  bool leaves = false;     // this process alone: the others train on
 };
 // The path for --resume from now on: the run's folder once it has a checkpoint, before that the
 // checkpoint that this run has resumed from.
@@ -704,8 +707,8 @@ typename Inspector::result_type inspect(Inspector& f, InstallView& m) {
   DoubleBits reals(h.steps_per_epoch, h.first_epoch, h.planned_epochs, m.scale);
   return f(caf::meta::type_name("grapevine::InstallView"), m.view, m.kind, m.members, m.before,
            h.steps, h.by_samples, h.first_step, m.first_batch, m.operations, m.last_cut,
-           m.elapsed_ns, m.donor, m.behind, m.joining, m.heads, m.nodes_before, m.settings,
-           m.servers, m.counts, reals.bits,
+           m.elapsed_ns, m.donor, m.behind, m.joining, m.new_servers, m.heads, m.nodes_before,
+           m.settings, m.servers, m.passes, m.counts, reals.bits,
            caf::meta::load_callback([&reals] { return reals.restore(); }));
 }
 template <class Inspector>
@@ -788,7 +791,7 @@ typename Inspector::result_type inspect(Inspector& f, RankFigures& m) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RunEnded& m) {
   return f(caf::meta::type_name("grapevine::RunEnded"), m.failed, m.error, m.interrupted,
-           m.checkpoint);
+           m.checkpoint, m.leaves);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Join& m) {

@@ -121,7 +121,9 @@ class Role {
   // Nothing of it but the model and the optimizer goes on: close(), settle(), and then the calls of
   // a change of the wiring.
 
-  // After close(): what ranks compare, as many numbers on each of them.
+  // After close(): what ranks compare, as many numbers on each of them. Of a role whose clock
+  // counts the gradients of all ranks (not RoleType::plans_each_rank), and is made of no others:
+  // how many it has counted among these members, and how many of them are of ranks that had ended.
   virtual std::vector<std::int64_t> counts() const { return {}; }
   // In the place of take_back() and count_as_done(). A rank that is not in `counts` is lost.
   virtual void settle(Env&, const ClosedCounts& /*counts*/) {

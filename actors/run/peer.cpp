@@ -161,7 +161,7 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
 
 // Of a role that is about to be replaced nothing is computed: the one after it asks again.
 void PeerState::ask(Step step, FrozenTensor z, PartBegins parts) {
-  if (member_.is_holding()) return;
+  if (member_.is_holding() || view_.passes) return;
   asked_ = step;
   in_parts_ = 0;
   if (std::exchange(deal_is_new_, false)) deal_.first_step = deal_end_ = step;
@@ -364,6 +364,12 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   // own.
   forget_messages(peer);
   if (cut_) close_channel(peer, cut_->id);
+  // What it had asked of a server without a slice; it may return, and ask again.
+  if (is_server() && view_.joins) {
+    const auto is_of_peer = [peer](const Envelope& early) { return early.from == peer; };
+    view_.early.erase(std::remove_if(view_.early.begin(), view_.early.end(), is_of_peer),
+                      view_.early.end());
+  }
   // The supervisor finds out whether the other process has ended or only the link to it.
   if (!lost.reason.empty())
     self_->send(config_.supervisor, LinkLost{config_.rank, peer, lost.reason});
@@ -768,6 +774,12 @@ PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerC
     return caf::exit_reason::unhandled_exception;
   });
   state.init(self, std::move(config));
+  // A rank that leaves the run alone has records, too.
+  self->set_exit_handler([self, &state](caf::exit_msg& exit) {
+    if (!exit.reason) return;
+    state.on_flush_trace();
+    self->quit(std::move(exit.reason));
+  });
   return {
       [&state](StartTraining) {
         const auto scope = state.enter_device();

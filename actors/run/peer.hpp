@@ -77,6 +77,7 @@ struct PeerView {
   std::int64_t operations = 0;   // that Role::close() has returned
   bool settled = false;          // what was open is taken back, or counts
   InstallView install;           // in progress
+  bool passes = false;           // the role is of a view that another one follows at once
   bool joins = false;            // this rank has no model of the run yet
   bool merges = false;           // the role is CommonModel
   bool awaits_state = false;     // of a rank that is ahead

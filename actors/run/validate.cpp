@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "algorithms/parts/server_rules.hpp"
 #include "algorithms/role.hpp"
@@ -310,6 +311,13 @@ Expected<void> check(const InstallView& view, const World& world) {
     if (!are_some_of(*ranks, view.members)) return stray("a view with ranks that are no members");
   if (view.servers < 0 || view.servers > world.ranks - world.workers())
     return stray("a view with servers that the run has no ranks for");
+  const auto serves = [&](Rank rank) {
+    return rank >= world.workers() && rank < world.workers() + view.servers;
+  };
+  const bool ascend = std::adjacent_find(view.new_servers.begin(), view.new_servers.end(),
+                                         std::greater_equal<>()) == view.new_servers.end();
+  if (!ascend || !std::all_of(view.new_servers.begin(), view.new_servers.end(), serves))
+    return stray("a view with new servers that are none");
   const std::vector<Rank>& donors = view.heads.empty() ? view.members : view.heads;
   const auto has = [&view](const std::vector<Rank>& ranks) {
     return std::binary_search(ranks.begin(), ranks.end(), view.donor);

@@ -59,14 +59,16 @@ std::unique_ptr<Role> make_role_beside_servers(const std::shared_ptr<const Share
                                                const TrainingRanks& ranks, Rank rank,
                                                ModelState& model) {
   const Rank first = ranks.servers.front();
-  if (rank < first) return make_flat_role(parts, rank, first + parts->plan.servers, model);
+  if (rank < first)
+    return make_flat_role(parts, rank, first + parts->plan.servers, model,
+                          static_cast<std::int32_t>(ranks.members.size()));
   return parts->plan.role->make_server({parts, rank, ranks.members, rank - first, model});
 }
 
 std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
-                                     std::int32_t ranks, ModelState& model) {
+                                     std::int32_t ranks, ModelState& model, std::int32_t clients) {
   return parts->plan.role->make(
-      {parts, rank, ranks - parts->plan.servers, model, make_run_optimizer(*parts)});
+      {parts, rank, ranks - parts->plan.servers, model, make_run_optimizer(*parts), clients});
 }
 
 std::unique_ptr<Optimizer> make_run_optimizer(const SharedParts& parts) {

@@ -20,8 +20,10 @@ std::unique_ptr<Role> make_role_beside_servers(const std::shared_ptr<const Share
                                                const TrainingRanks& ranks, Rank rank,
                                                ModelState& model);
 // The same as make_role(), ignoring plan.hierarchy: the role among `ranks` equals, without servers.
+// `clients`: as RoleContext has it.
 std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
-                                     std::int32_t ranks, ModelState& model);
+                                     std::int32_t ranks, ModelState& model,
+                                     std::int32_t clients = 0);
 // That of a rank that trains.
 std::unique_ptr<Optimizer> make_run_optimizer(const SharedParts& parts);
 

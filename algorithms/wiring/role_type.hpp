@@ -21,6 +21,7 @@ struct RoleContext {
   std::int32_t ranks = 0;  // that train
   ModelState& model;       // outlives the role
   std::unique_ptr<Optimizer> optimizer;
+  std::int32_t clients = 0;  // of these, that the servers serve: without lost ranks; 0: all
 };
 
 struct ServerContext {

@@ -110,6 +110,8 @@ void add_changes_of_members(const SeedFolder& folder) {
   install.nodes_before = {0, -1};
   install.settings = {{"lr", "0.01"}};
   install.servers = 1;
+  install.new_servers = {4};
+  install.passes = true;
   install.counts = {{0, {7, 14, 3}}, {1, {7, 14, 0}}};
   add_control(folder, "install_view", install);
 }

@@ -31,14 +31,13 @@ bool contains(const std::vector<Rank>& ranks, Rank rank) {
 }  // namespace
 
 // A rank that was dropped alive ends when its process is told so. The first view of a rank that has
-// not been started is one that it joins.
+// not been started is one that it joins. A state of the view before that is on its way is still
+// taken: until all of it has come, no message balances, and that change waits.
 void PeerState::on_hold(HoldForView hold) {
   if (!started_) forget_losses_of(hold.arriving);
   if (!member_.follows(hold)) return;
   if (!started_) begin_to_join();
   member_.hold(std::move(hold), asked_.has_value());
-  view_.state.clear();
-  view_.awaits_state = false;
   view_.take.reset();  // the supervisor has given that cut up
 }
 
@@ -74,7 +73,8 @@ void PeerState::answer_traffic() {
   if (auto traffic = member_.answer()) self_->send(config_.supervisor, *std::move(traffic));
 }
 
-// A role that was closed for a view that was never installed stays so.
+// A role that was closed for a view that was never installed stays so, as does that of a rank whose
+// state never came.
 void PeerState::on_close_view(CloseView close) {
   if (!member_.closes(close)) return;
   if (member_.close()) {
@@ -82,7 +82,11 @@ void PeerState::on_close_view(CloseView close) {
     view_.operations = role_->close(*this);
     send_epoch_models();
   }
-  view_.early.clear();  // of a view that this rank was never part of
+  view_.awaits_state = false;
+  view_.state.clear();
+  // Of a view that this rank was never part of. What clients have asked of a server that has no
+  // slice yet they still want.
+  if (!is_server() || !view_.joins) view_.early.clear();
   ViewClosed closed;
   closed.view = close.view;
   closed.rank = config_.rank;
@@ -164,14 +168,16 @@ void PeerState::scale_model(double scale) {
 void PeerState::seat(const StateDict& shared, const StateDict& own) {
   const InstallView view = std::exchange(view_.install, {});
   const bool joins = std::exchange(view_.joins, false);
-  const bool begins = view.kind == ViewKind::new_wiring;
+  // A server whose state did not come in the view of its wiring begins in a later one.
+  const bool begins = view.kind == ViewKind::new_wiring || (joins && is_server());
   const bool by_mean = changes_by_mean(view, joins);
   if (joins && !is_server() && (by_mean || (begins && !view_.merges))) merge_nothing(view, shared);
   if (!by_mean && !(begins ? begin_wiring(view) : load_member(view, joins, shared, own))) return;
   if (view.kind == ViewKind::common_model) merge(view);
   leave_servers(view);
   view_.ranks = ranks_of(view);
-  member_.install();
+  member_.install(view.view);
+  view_.passes = view.passes;
   view_.settled = false;
   view_.awaits_state = false;
   view_.state.clear();
@@ -182,12 +188,16 @@ void PeerState::seat(const StateDict& shared, const StateDict& own) {
   send_epoch_models();
   role_->on_start(*this);
   begin_in_view();
+  // Of the next view, where that is proposed already: servers that leave have ended for this rank.
+  answer_traffic();
 }
 
 // With what has come for this view's rank before there was one.
 void PeerState::begin_in_view() {
   for (Envelope& envelope : std::exchange(view_.early, {})) {
     const Rank from = envelope.from;
+    if (is_server() && from < first_server() && position_of(from, view_.ranks.members) < 0)
+      continue;  // a client that is lost
     if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
       on_marker(from, marker->id);
       continue;
@@ -275,8 +285,7 @@ void PeerState::send_state(const InstallView& view, const StateDict& shared,
                            const StateDict& joiner) {
   std::vector<Rank> takers = view.behind;
   takers.insert(takers.end(), view.joining.begin(), view.joining.end());
-  if (view.kind == ViewKind::new_wiring)
-    for (const Rank server : servers_of(view)) takers.push_back(server);
+  takers.insert(takers.end(), view.new_servers.begin(), view.new_servers.end());
   if (takers.empty()) return;
   const RoleType& role = *config_.parts->plan.role;
   if (role.keeps_mass(config_.parts->plan))
@@ -304,10 +313,11 @@ void PeerState::send_state(const InstallView& view, const StateDict& shared,
   }
 }
 
-// In order: links are FIFO. The donor may have heard of the view before this rank. Those of a view
-// that was never completed are ignored.
+// In order: links are FIFO. The donor may have heard of the view before this rank, and this rank of
+// the view after it. Those of a view that was never completed are ignored.
 void PeerState::on_state_chunk(const StateChunk& chunk) {
-  if (!member_.is_closed() || chunk.transfer != member_.number()) return;
+  const std::int64_t view = view_.awaits_state ? view_.install.view : member_.number();
+  if (!member_.is_closed() || chunk.transfer != view) return;
   std::vector<char>& bytes = view_.state;
   const at::Tensor& data = chunk.data.read();
   const bool fits = data.defined() && data.scalar_type() == at::kByte && data.is_contiguous() &&

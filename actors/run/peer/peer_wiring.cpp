@@ -3,6 +3,7 @@
 
 #include "actors/run/peer.hpp"
 #include "actors/run/whole_epochs.hpp"
+#include "algorithms/roles/make_role.hpp"
 #include "algorithms/roles/member_role.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/check.hpp"
@@ -15,6 +16,17 @@ Expected<std::shared_ptr<const SharedParts>> PeerState::changed_parts(
   if (!config_.change) return bad_input("this process changes none");
   return config_.change(settings);
 }
+
+namespace {
+
+// [k], as Role::optimizer_state() of the rank that trains in the innermost of these roles.
+at::Tensor no_optimizer_state(const SharedParts& parts, std::int64_t d) {
+  const auto& inside = parts.plan.role->parts_inside;
+  if (inside) return no_optimizer_state(*inside(parts).front(), d);
+  return at::zeros_like(make_run_optimizer(parts)->state_vector(d));
+}
+
+}  // namespace
 
 std::string PeerState::why_not_made(const CheckSettings& asked) const {
   const auto parts = changed_parts(asked.settings);
@@ -58,7 +70,9 @@ void PeerState::merge(const InstallView& view) {
 // A rank that joins gives nothing to the mean, and takes it; it may be there already.
 void PeerState::merge_nothing(const InstallView& view, const StateDict& shared) {
   view_.merges = true;
-  const at::Tensor optimizer = at::zeros_like(role_->optimizer_state());
+  const auto parts = changed_parts(view.settings);  // of the members, who may have changed it
+  if (!parts) return fail(parts.error());
+  const at::Tensor optimizer = no_optimizer_state(**parts, dimension_).to(device());
   role_ = make_common_model(ranks_of(view), config_.rank, model_, {0, optimizer, false});
   const auto done = shared.integer("done");
   if (done.ok() && *done == 1) {

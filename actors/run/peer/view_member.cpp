@@ -1,6 +1,7 @@
 #include "actors/run/peer/view_member.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace grapevine {
@@ -55,6 +56,7 @@ void ViewMember::hold(HoldForView hold, bool computes) {
   known_.reset();
   asked_ = -1;
   number_ = hold.view;
+  proposed_new_ = {hold.arriving.begin(), hold.arriving.end()};
   proposed_ = std::move(hold.members);
   // Of a gradient that an earlier proposal had not waited for, parts may be missing.
   const bool is_whole = stage_ == Stage::stable || gradient_ends_;
@@ -100,10 +102,15 @@ std::optional<Traffic> ViewMember::count() const {
 
 bool ViewMember::close() { return std::exchange(stage_, Stage::closed) == Stage::draining; }
 
-void ViewMember::install() {
-  installed_ = number_;
-  stage_ = Stage::stable;
-  arriving_.clear();
+// The role of a rank that has waited for a state may begin when the next view is proposed already:
+// it takes part in that change as the others' roles do, and knows all that its own view has.
+void ViewMember::install(std::int64_t view) {
+  installed_ = view;
+  const bool newest = view == number_;
+  stage_ = newest ? Stage::stable : Stage::draining;
+  if (newest) return arriving_.clear();
+  for (auto rank = arriving_.begin(); rank != arriving_.end();)
+    rank = proposed_new_.count(*rank) > 0 ? std::next(rank) : arriving_.erase(rank);
 }
 
 void ViewMember::join() {

@@ -63,8 +63,8 @@ class ViewMember {
   bool installs(const InstallView& view) const { return view.view == number_ && is_holding(); }
   // False: its role is closed already, for a view that was never installed. REQUIRES: closes().
   bool close();
-  // The role is of the view in progress. REQUIRES: installs().
-  void install();
+  // The role is of that view, which another one may follow already. REQUIRES: is_closed().
+  void install(std::int64_t view);
 
   // ---- other ways to a role, and from it
 
@@ -91,6 +91,7 @@ class ViewMember {
   Stage stage_ = Stage::stable;
   bool gradient_ends_ = false;    // draining: the gradient that is computed reaches the role
   std::set<Rank> arriving_;       // of those that are proposed, that the role does not know
+  std::set<Rank> proposed_new_;   // of those that are proposed, that the last view has not
   bool joins_ = false;            // until its first view is proposed
   std::set<Rank> ended_;          // of which this rank has heard in that time
   std::int64_t asked_ = -1;       // round of a question that is not answered; -1: none

@@ -32,10 +32,14 @@ void add_reports(RunResult& result, const std::map<Rank, RankReport>& reports,
   for (const auto& [rank, step] : progress.steps())
     result.steps[static_cast<std::size_t>(rank)] = step + 1;
   for (const FormerLife& life : progress.former_lives(members))
-    if (life.ledger.produced == 0)  // a server of a wiring before: what it applied
+    if (life.ledger.produced == 0) {
+      // What a server of a wiring before has applied; or a rank that has ended before its figures
+      // came.
       result.ledger.merge(life.ledger);
-    else
+      result.ledger.samples += life.samples;
+    } else {
       add_lost(result, life.ledger, life.samples);
+    }
   for (const auto& [rank, report] : reports) {
     result.ledger.merge(report.ledger);
     if (!report.measures.entries().empty()) result.measures[rank] = report.measures;

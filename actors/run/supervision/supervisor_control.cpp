@@ -129,6 +129,7 @@ ControlReply SupervisorState::on_drain(Rank rank) {
   if (process > 0 && members_.remaining_ranks_of(process).size() == 1) {
     RunEnded leave;
     leave.checkpoint = result_.checkpoint;
+    leave.leaves = true;
     crew_.send_to({process}, leave);
     on_process_down(process);
   } else {

@@ -79,6 +79,9 @@ void SupervisorState::install_view() {
   install_wiring(view);
   view.settings = settings_;
   view.servers = members_.servers();
+  const bool anew = view.kind == ViewKind::new_wiring;
+  view.passes = wiring_.in_progress() && view.kind == ViewKind::members;
+  view.new_servers = anew ? members_.server_ranks() : view_.new_servers();
   view.last_cut = checkpoints_.newest();
   view.elapsed_ns = (config_.elapsed_before + now()).count();
   last_news_ = now();
@@ -86,7 +89,7 @@ void SupervisorState::install_view() {
   progress_.continue_all();
   config_.horizon = view.horizon;
   const double epochs = config_.horizon.epoch_of(config_.horizon.steps);
-  if (crew_.evaluates() && evaluations_due_ > 0)
+  if (crew_.evaluates() && !stopping_)
     evaluations_due_ += whole_epochs(epochs) - whole_epochs(config_.total_epochs);
   config_.total_epochs = epochs;
   checkpoints_.set_total(epochs);
@@ -94,7 +97,7 @@ void SupervisorState::install_view() {
   crew_.send_to_ranks(view);
   if (!newest_.empty() && !wiring_.in_progress()) report_change(std::exchange(newest_, {}));
   // A rank had to take the model of another first.
-  if (wiring_.in_progress() && view.kind == ViewKind::members) return begin_view_change();
+  if (view.passes) return begin_view_change();
   end_change();
 }
 

@@ -14,6 +14,13 @@ ViewChange::Models ViewChange::Models::of(const Plan& plan) {
           role.changes_by_mean};
 }
 
+ViewChange::Models ViewChange::Models::common() {
+  Models models;
+  models.replicates = true;
+  models.trains = false;
+  return models;
+}
+
 void ViewChange::begin(std::vector<Rank> members, const std::vector<Rank>& servers) {
   stage_ = Stage::draining;
   ++number_;
@@ -23,6 +30,7 @@ void ViewChange::begin(std::vector<Rank> members, const std::vector<Rank>& serve
   std::set_union(before.begin(), before.end(), servers.begin(), servers.end(),
                  std::back_inserter(servers_));
   servers_epoch_ = 0;
+  new_servers_.clear();
   last_sent_ = -1;
   first_round_ = round_;
   closed_.clear();
@@ -96,6 +104,7 @@ ViewChange::Next ViewChange::add(const ViewClosed& closed) {
   if (closed_.size() < count_participants()) return Next::wait;
   for (const Rank server : servers_) {  // they keep what they have
     servers_epoch_ = std::max(servers_epoch_, closed_[server].epoch);
+    if (closed_[server].operations == ViewClosed::kJoins) new_servers_.push_back(server);
     closed_.erase(server);
   }
   return Next::install;
@@ -126,7 +135,7 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, d
   std::int64_t most_taken = 0;
   for (const auto& [rank, closed] : closed_) {
     most_taken = std::max(most_taken, closed.taken);
-    if (!closed.counts.empty()) view.counts[rank] = closed.counts;
+    if (models.changes_by_mean && !closed.counts.empty()) view.counts[rank] = closed.counts;
     if (closed.operations < 0) continue;
     view.operations = std::max(view.operations, closed.operations);
     w += closed.w;
@@ -136,19 +145,17 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, d
   const std::size_t joined = exchanging_of(nodes.joining, nodes.heads).size();
   const std::size_t sharers = exchanging.size() + (models.keeps_mass ? joined : 0);
   if (!models.changes_by_mean) view.scale = static_cast<double>(sharers) / w;
-  Step first_step = 0;
-  double first_epoch = least_epoch;
+  std::vector<const ViewClosed*> ahead;
   for (const ViewClosed* closed : exchanging) {
     if (models.replicates && closed->operations < view.operations) {
       view.behind.push_back(closed->rank);
       continue;
     }
     if (view.donor < 0) view.donor = closed->rank;
-    first_step = std::max(first_step, closed->step);
-    first_epoch = std::max(first_epoch, closed->epoch);
+    ahead.push_back(closed);
   }
-  // Where fast ranks take over from slow ones the clock counts, not the steps of the fastest.
-  if (!models.plans_each_rank) first_step = horizon.step_at(first_epoch);
+  Clock clock = clock_of(ahead, models, horizon);
+  clock.epoch = std::max(clock.epoch, least_epoch);
   view.joining = std::move(nodes.joining);
   view.before = positions_before(view.joining);
   view.nodes_before = std::move(nodes.before);
@@ -157,12 +164,70 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, d
   // Those that a slower rank has not reached are left out.
   first_batch_ += most_taken * before;
   view.first_batch = first_batch_;
-  view.horizon = horizon.among(before, now, first_step, first_epoch);
+  const double per_epoch = horizon.steps_per_epoch * before / now;
+  const double ahead_of_mean = static_cast<double>(clock.step) - clock.mean_step;
+  view.horizon = horizon.among(before, now, clock.step, clock.epoch + ahead_of_mean / per_epoch);
+  // Each member has a step to take, if any has: with the last one goes an exchange.
+  const bool ends = clock.epoch >= view.horizon.planned_epochs;
+  if (horizon.by_samples)
+    view.horizon.steps = std::max(view.horizon.steps, clock.step + (ends ? 0 : 1));
+  epochs_done_ = clock.epoch;
   view.heads = std::move(nodes.heads);
   installed_.members = members_;
   installed_.heads = view.heads;
   ++count_;
   return view;
+}
+
+// The view begins at the step of the member that is furthest on: up to that one the members do not
+// exchange what they have exchanged. Where training ends after a number of samples, and ranks have
+// models of their own, the epochs are those of the mean, so that what slow ranks have not done is
+// left; else those of that member.
+ViewChange::Clock ViewChange::clock_of(const std::vector<const ViewClosed*>& ahead,
+                                       const Models& models, const Horizon& horizon) const {
+  if (!models.trains) {
+    const Step step = horizon.first_step;
+    return {step, static_cast<double>(step), horizon.first_epoch};
+  }
+  // Where fast ranks take over from slow ones the clock counts, not the steps of a rank.
+  if (!models.plans_each_rank) {
+    const double epoch = epoch_of_all(ahead, horizon);
+    const Step step = horizon.step_at(epoch);
+    return {step, static_cast<double>(step), epoch};
+  }
+  const ViewClosed& first = *ahead.front();
+  Step most = first.step;
+  double most_epochs = first.epoch;
+  double steps = 0, epochs = 0;  // more than those of the first one
+  for (const ViewClosed* closed : ahead) {
+    most = std::max(most, closed->step);
+    most_epochs = std::max(most_epochs, closed->epoch);
+    steps += static_cast<double>(closed->step - first.step);
+    epochs += closed->epoch - first.epoch;
+  }
+  const bool by_mean = horizon.by_samples && !models.replicates;
+  if (!by_mean) return {most, static_cast<double>(most), most_epochs};
+  const auto count = static_cast<double>(ahead.size());
+  return {most, static_cast<double>(first.step) + steps / count, first.epoch + epochs / count};
+}
+
+// By a clock that counts the gradients of all ranks: a rank's own last ones it alone may know, and
+// those of lost ranks not all.
+double ViewChange::epoch_of_all(const std::vector<const ViewClosed*>& ahead,
+                                const Horizon& horizon) const {
+  const auto further = [](const ViewClosed* a, const ViewClosed* b) { return a->epoch < b->epoch; };
+  const ViewClosed& best = **std::max_element(ahead.begin(), ahead.end(), further);
+  // Of a role that has not counted yet its epoch is that of the role before.
+  const double known = std::max(best.epoch, horizon.first_epoch);
+  std::int64_t all = 0, of_lost = 0;
+  for (const ViewClosed* closed : ahead) {
+    if (closed->counts.size() != 2) return known;
+    all += closed->taken;
+    of_lost = std::max(of_lost, closed->counts[1]);
+  }
+  const std::int64_t unknown = std::max<std::int64_t>(0, all + of_lost - best.counts[0]);
+  const auto before = static_cast<double>(installed_.members.size());
+  return known + static_cast<double>(unknown) / (horizon.steps_per_epoch * before);
 }
 
 // A member of the view before may join, too: it had not received its state yet, or its node has

@@ -31,8 +31,11 @@ class ViewChange {
     std::int32_t node_size = 1;  // ranks of a node, before any is lost: see NodeChange
     bool plans_each_rank = true;
     bool changes_by_mean = false;
+    bool trains = true;
 
     static Models of(const Plan& plan);
+    // Of CommonModel.
+    static Models common();
   };
   // ask_again: nothing is on its way, as far as one round can say.
   enum class Next { wait, ask_later, ask_again, close, install };
@@ -76,20 +79,33 @@ class ViewChange {
   Next add(const Traffic& traffic);
   Next add(const ViewClosed& closed);
 
-  // The clock of the server that is furthest on, in epochs. REQUIRES: Next::install.
+  // The clock of the server that is furthest on, in epochs, and the servers that have no slice yet,
+  // ascending. REQUIRES: Next::install.
   double servers_epoch() const { return servers_epoch_; }
+  const std::vector<Rank>& new_servers() const { return new_servers_; }
   // Whether a member has a state that others can take. REQUIRES: Next::install.
   bool has_donor() const;
   // `horizon`: of the view before; `least_epoch`: that the view begins at. REQUIRES: has_donor().
   InstallView conclude(const Models& models, const Horizon& horizon, double least_epoch = 0);
+  // Of the view that was concluded: the epochs behind all of its members together.
+  double epochs_done() const { return epochs_done_; }
 
  private:
   enum class Stage { none, draining, closing };
+  // Where a view begins: `step` on a line through (mean_step, epoch).
+  struct Clock {
+    Step step = 0;
+    double mean_step = 0;
+    double epoch = 0;
+  };
   friend struct ViewFingerprint;  // of a test that visits all states
 
   bool takes_part(Rank rank) const;
   std::size_t count_participants() const { return members_.size() + servers_.size(); }
   NodeChange changed_nodes(const Models& models) const;
+  Clock clock_of(const std::vector<const ViewClosed*>& ahead, const Models& models,
+                 const Horizon& horizon) const;
+  double epoch_of_all(const std::vector<const ViewClosed*>& ahead, const Horizon& horizon) const;
   std::vector<std::int32_t> positions_before(const std::vector<Rank>& joining) const;
 
   Stage stage_ = Stage::none;
@@ -99,6 +115,8 @@ class ViewChange {
   TrainingRanks installed_;    // of the view before
   std::vector<Rank> servers_;  // its servers, and those that come
   double servers_epoch_ = 0;
+  std::vector<Rank> new_servers_;  // of those that have closed
+  double epochs_done_ = 0;
   std::int64_t first_batch_ = 0;     // of it, at the first step of its horizon
   std::map<Rank, Traffic> traffic_;  // of this round
   std::int64_t first_round_ = 0;     // the one before this change

@@ -163,8 +163,11 @@ void Bilateral::send_progress_update(Env& env) const {
 
 // All answers have arrived but that of a lost partner: the half that it took is lost with it. Pairs
 // and replicas begin anew.
-std::int64_t Bilateral::close(Env&) {
+std::int64_t Bilateral::close(Env& env) {
   asked_ = -1;
+  of_lost_ = 0;
+  for (Rank rank = 0; rank < ranks_; ++rank)
+    if (!env.membership().is_alive(rank)) of_lost_ += steps_.of(rank);
   return 0;
 }
 

@@ -61,6 +61,7 @@ class Bilateral final : public TrainingRole {
   void fields(Archive& a) override;
 
   std::int64_t close(Env& env) override;
+  std::vector<std::int64_t> counts() const override { return {steps_.total(), of_lost_}; }
   void own_fields(Archive& a) override;
   void joiner_fields(Archive& a) override;
   void take_over(const at::Tensor& optimizer) override;
@@ -90,6 +91,7 @@ class Bilateral final : public TrainingRole {
 
   Step first_step_ = 0;        // of this rank among the present members
   StepCounts steps_;           // gradients of each rank since then, as far as known here
+  std::int64_t of_lost_ = 0;   // of these, of ranks that had ended at close()
   std::int64_t exchange_ = 0;  // the next one that this rank starts
   Rank asked_ = -1;            // the partner whose answer is outstanding; -1: none
   std::int64_t round_ = 0;     // of the graph, the next to take partners from

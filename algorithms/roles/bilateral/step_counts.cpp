@@ -34,6 +34,8 @@ void StepCounts::learn(const FrozenTensor& counts) {
 
 std::int64_t StepCounts::total() const { return steps_.sum().item<std::int64_t>(); }
 
+std::int64_t StepCounts::of(Rank rank) const { return steps_[rank].item<std::int64_t>(); }
+
 void StepCounts::fields(Archive& a) {
   const auto* known = steps_.data_ptr<std::int64_t>();
   std::vector<std::int64_t> steps(known, known + steps_.numel());

@@ -22,6 +22,7 @@ class StepCounts {
   // A copy, [ranks] int64.
   FrozenTensor counts() const { return FrozenTensor::copy_of(steps_); }
   std::int64_t total() const;
+  std::int64_t of(Rank rank) const;
 
   void fields(Archive& a);
 

@@ -32,7 +32,8 @@ class DifferencesClient final : public OptimizerClient {
   DifferencesClient(const RoleContext& client, LocalUpdate& local)
       : OptimizerClient(local),
         rate_(outer_rate(client.parts->plan.local, client.parts->exchanges.epochs())),
-        every_(commits_of_step(*client.parts, client.ranks)) {}
+        every_(commits_of_step(*client.parts, client.clients > 0 ? client.clients : client.ranks)) {
+  }
 
   FrozenTensor offer(const ModelState& model, std::int64_t) override {
     return FrozenTensor::freeze(local_.packed(model));

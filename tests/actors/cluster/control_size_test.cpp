@@ -94,7 +94,7 @@ HoldForView longest<HoldForView>() {
 template <>
 InstallView longest<InstallView>() {
   InstallView view;
-  view.members = view.behind = view.joining = view.heads = all_ranks();
+  view.members = view.behind = view.joining = view.heads = view.new_servers = all_ranks();
   for (const Rank rank : view.members) view.counts[rank].assign(3, kLarge);  // levels
   view.before.assign(kRanks, kRanks);
   view.nodes_before = view.before;

@@ -47,6 +47,8 @@ struct ViewFingerprint {
     for (const Rank rank : member.proposed_) out << rank;
     out << 'n';
     for (const Rank rank : member.arriving_) out << rank;
+    out << 'w';
+    for (const Rank rank : member.proposed_new_) out << rank;
     out << 'j' << member.joins_;
     for (const Rank rank : member.ended_) out << rank;
     for (const auto* counts : {&member.sent_to_, &member.received_from_}) {
@@ -185,7 +187,8 @@ class World {
       out << '|';
       ViewFingerprint::add(out, seat.member, round);
       out << ' ' << seat.alive << seat.started << seat.view << ' ' << seat.gradients
-          << seat.computing << seat.joins << seat.installs.has_value() << seat.state_of << 'x';
+          << seat.computing << seat.joins << (seat.installs ? seat.installs->view : 0) << ' '
+          << seat.state_of << 'x';
       for (const Rank dead : seat.ended) out << dead;
       out << 'e';
       for (const auto& [from, note] : seat.early) out << from << ':' << note.view << note.answers;
@@ -347,8 +350,6 @@ class World {
       for (const Rank dead : seat.ended) seat.member.lose(dead);
     }
     seat.member.hold(hold, seat.computing);
-    seat.installs.reset();
-    seat.state_of = 0;
   }
   void take(Rank rank, const AskTraffic& question) {
     seats_[rank].member.ask(question);
@@ -362,6 +363,8 @@ class World {
     if (!seat.member.closes(close)) return;
     seat.member.close();
     seat.early.clear();
+    seat.installs.reset();
+    seat.state_of = 0;
     ViewClosed closed;
     closed.view = close.view;
     closed.rank = rank;
@@ -388,7 +391,7 @@ class World {
   }
   void begin(Rank rank, std::int64_t view) {
     Seat& seat = seats_[rank];
-    seat.member.install();
+    seat.member.install(view);
     seat.view = view;
     seat.installs.reset();
     seat.computing = false;
@@ -430,7 +433,8 @@ class World {
     if (!seat.member.membership().is_alive(from)) return;
     seat.member.count_received(from);
     if (const auto* state = std::get_if<State>(&message)) {
-      if (!seat.member.is_closed() || state->view != seat.member.number()) return;
+      const std::int64_t view = seat.installs ? seat.installs->view : seat.member.number();
+      if (!seat.member.is_closed() || state->view != view) return;
       seat.state_of = state->view;
       return begin_if_joined(to);
     }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "algorithms/role.hpp"
 
 namespace grapevine {
@@ -113,6 +115,55 @@ TEST(ViewChange, NobodyIsBehindWhereModelsAreEachRanksOwn) {
   EXPECT_EQ(view.operations, 8);
   EXPECT_EQ(view.horizon.first_step, 7);
   EXPECT_EQ(view.horizon.first_epoch, 0.9);
+}
+
+// Where training ends after a number of samples, what the slow ranks have not done is left: each
+// member ends at the same step, so that all together take what was planned.
+TEST(ViewChange, SamplesThatSlowRanksHaveNotTakenAreLeft) {
+  Horizon horizon{100, 10, true};
+  for (const std::vector<Step>& steps :
+       {std::vector<Step>{40, 10, 11, 40}, {40, 40, 40, 40}, {0, 0, 1, 0}, {99, 3, 100, 17}}) {
+    ViewChange change = closing({0, 1, 2, 3});
+    Step done = 0;
+    for (Rank rank = 0; rank < 4; ++rank) {
+      const Step step = steps[static_cast<std::size_t>(rank)];
+      close(change, rank, 0, step, horizon.epoch_of(step));
+      done += step;
+    }
+    const InstallView view = change.conclude(kOwn, horizon);
+    const Step left = 4 * view.horizon.steps - done, most = view.horizon.first_step;
+    EXPECT_GE(left, 400 - done);
+    EXPECT_GT(view.horizon.steps, most) << "each has a step to take";
+    EXPECT_LT(left, std::max<Step>(400, 4 * (most + 1)) - done + 4)
+        << "no more than the last step is rounded up";
+    EXPECT_EQ(view.horizon.first_step, *std::max_element(steps.begin(), steps.end()));
+    const double mean = static_cast<double>(done) / 4;
+    EXPECT_NEAR(view.horizon.epoch_at(mean), mean / 10, 1e-12);
+    EXPECT_NEAR(change.epochs_done(), mean / 10, 1e-12);
+    const Horizon together = view.horizon.from(view.horizon.first_step, change.epochs_done());
+    const Step of_each = together.steps - together.first_step;
+    EXPECT_GE(4 * of_each, 400 - done) << "where all begin with the same step as much is left";
+    EXPECT_LT(4 * of_each, 400 - done + 4);
+  }
+}
+
+// By a clock that counts the gradients of all ranks: a rank's last ones it alone may know.
+TEST(ViewChange, GradientsThatOneRankKnowsAreCounted) {
+  ViewChange::Models pairs = kOwn;
+  pairs.plans_each_rank = false;
+  ViewChange change = closing({0, 1, 2});
+  const auto close_pair = [&](Rank rank, std::int64_t taken, std::int64_t known,
+                              std::int64_t of_lost) {
+    ViewClosed closed{change.number(), rank, 0, taken, kHorizon.epoch_after(known, 4), 1, taken};
+    closed.counts = {known, of_lost};
+    return change.add(closed);
+  };
+  close_pair(0, 12, 30, 2);
+  close_pair(1, 15, 36, 4);
+  EXPECT_EQ(close_pair(2, 20, 33, 3), Next::install);
+  const InstallView view = change.conclude(pairs, kHorizon);
+  EXPECT_DOUBLE_EQ(view.horizon.first_epoch, kHorizon.epoch_after(12 + 15 + 20 + 4, 4));
+  EXPECT_TRUE(view.counts.empty());
 }
 
 // Three of four ranks share what the four have left: ten epochs of 40 batches.
@@ -254,6 +305,7 @@ TEST(ViewChange, ServersComeAndGo) {
   close(change, 0, 0, 7, 0.7, 7);
   EXPECT_EQ(close(change, 1, 0, 8, 0.8, 8), Next::install);
   EXPECT_EQ(change.servers_epoch(), 9);
+  EXPECT_EQ(change.new_servers(), (std::vector<Rank>{2, 4})) << "which have no slice yet";
   const InstallView view = change.conclude(kOwn, kHorizon, 9);
   EXPECT_EQ(view.members, (std::vector<Rank>{0, 1}));
   EXPECT_TRUE(view.joining.empty());
