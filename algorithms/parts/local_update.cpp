@@ -158,6 +158,7 @@ at::Tensor LocalUpdate::step_along_mean(ModelState& model, at::Tensor mean, doub
 }
 
 void LocalUpdate::step_along_late(ModelState& model, at::Tensor part, double epoch) {
+  if (settings_.clip.clips_mean()) kernels::clip(part, settings_.clip.norm);
   model.lr = lr_.at(epoch);
   at::Tensor x = std::move(model.x).thaw();
   optimizer_->step_late(x, part, model.lr, model.w);

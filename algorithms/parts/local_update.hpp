@@ -111,7 +111,8 @@ class LocalUpdate {
                   StepRound& round);
   // The same along the mean of all ranks' gradients, clipped where the mean is.
   at::Tensor step_along_mean(ModelState& model, at::Tensor mean, double epoch, BufferPool& pool);
-  // Along a part of gradients that have been clipped, and that come late: Optimizer::step_late().
+  // Along a rank's part of a mean of gradients, which come late: Optimizer::step_late(). Clipped as
+  // the mean would be: that of clipped parts is no longer.
   void step_along_late(ModelState& model, at::Tensor part, double epoch);
   // g clipped to what one rank may add to a sum.
   void clip_own(at::Tensor& g) const;

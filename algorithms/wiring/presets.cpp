@@ -44,7 +44,7 @@ constexpr std::array<Row, 25> kTable = {{
     {"topk2", "Top-k, selected again from the sum", "Shi et al., ICDCS 2019",
      "exchange=aggregate pack=gradient compress=top-k density=0.001 "
      "sparse_reduce=all-gather-reselect"},
-    {"gtopk", "Global top-k", "Shi et al., ICDCS 2019, Algorithm 4",
+    {"gtopk", "Global top-k", "Shi et al., ICDCS 2019, Algorithms 2 and 3",
      "exchange=aggregate pack=gradient compress=top-k density=0.001 sparse_reduce=butterfly"},
     {"choco-sgd", "Gossip with compressed differences",
      "Koloskova, Stich, Jaggi, ICML 2019, Algorithm 2",

@@ -30,7 +30,8 @@ void Group::begin_step(Env& env) { at_end() ? finish(env) : compute(env); }
 void Group::on_gradient(Env& env, Gradient gradient) {
   local_step(env, take(std::move(gradient)), epoch_now());
   if (!local_.exchange_due(model_.step + 1)) return step_done(env, false);
-  if (exchange_now() < first_) return average_alone(env);
+  // An average that the members skip: the steps enter the next one.
+  if (exchange_now() < first_) return step_done(env, false);
   const std::int64_t exchange = exchange_now();
   PartialAllReduce& reduce = average_of(exchange).reduce;
   wait(env);
@@ -120,11 +121,6 @@ void Group::mix(Average& average) {
   local_.step_to_mixed(model_, epoch_now(), pool_);
 }
 
-void Group::average_alone(Env& env) {
-  local_.step_to_mixed(model_, epoch_now(), pool_);
-  step_done(env, false);
-}
-
 Group::Average& Group::average_of(std::int64_t exchange) {
   const auto found = averages_.find(exchange);
   if (found != averages_.end()) return found->second;
@@ -176,7 +172,6 @@ void Group::on_message(Env& env, Envelope envelope) {
 std::int64_t Group::close(Env& env) {
   if (phase_ == Phase::waiting) {
     stop_waiting(env);
-    local_.step_to_mixed(model_, epoch_now(), pool_);
     count_done(env, false);
   }
   return model_.step;

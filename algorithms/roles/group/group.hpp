@@ -84,7 +84,6 @@ class Group final : public TrainingRole {
   void step_done(Env& env, bool averaged);
   void count_done(Env& env, bool averaged);
   void apply_if_done(Env& env);
-  void average_alone(Env& env);
   void mix(Average& average);
 
   std::vector<Awaited> awaited() const override;

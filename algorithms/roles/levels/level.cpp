@@ -200,11 +200,12 @@ void Level::restart(FrozenTensor z) {
   inside_.role().restart(std::move(z));
 }
 
-// The head stands for its group, whose model may have a weight.
+// The head gives the part of its group, whose model may have a weight. Groups count alike, as they
+// do for the role among them, however many ranks they have lost: the sum of their weights is their
+// number.
 FrozenTensor Level::numerator() const {
   if (!head_) return FrozenTensor::freeze(at::zeros_like(model_.x.read()));
-  const auto size = static_cast<double>(group_.members().size());
-  return FrozenTensor::freeze(head_->numerator().read() * size);
+  return FrozenTensor::freeze(head_->numerator().read() * levels_.mean_size());
 }
 
 // ---- a change of members, and of the wiring ----

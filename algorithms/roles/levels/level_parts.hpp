@@ -54,6 +54,8 @@ struct LevelParts final : RoleData {
   // REQUIRES: `rank` is in one of them.
   const LevelGroup& group_of(Rank rank) const;
   std::vector<Rank> heads() const;
+  // Ranks of a group, on average.
+  double mean_size() const;
   // After an exchange, bit for bit, and count the exchanges that are complete.
   bool heads_agree() const;
 };

@@ -25,6 +25,12 @@ bool LevelParts::heads_agree() const {
   return role.replicates && role.ranks_agree(outside->plan);
 }
 
+double LevelParts::mean_size() const {
+  std::int64_t ranks = 0;
+  for (const LevelGroup& group : groups) ranks += group.size;
+  return static_cast<double>(ranks) / static_cast<double>(groups.size());
+}
+
 std::vector<Rank> LevelParts::heads() const {
   std::vector<Rank> heads;
   for (const LevelGroup& group : groups) heads.push_back(group.head);

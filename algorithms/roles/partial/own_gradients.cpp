@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <limits>
 #include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
@@ -19,8 +20,18 @@ void OwnGradients::add(Env& env, Step step, at::Tensor gradient) {
   sum(env, std::move(gradient));
 }
 
+double OwnGradients::weigh(std::int64_t full) {
+  const std::int64_t before = std::exchange(full_, full);
+  if (before <= 0 || full <= 0 || before == full) return 1;
+  const double by = static_cast<double>(before) / static_cast<double>(full);
+  if (sum_.defined()) kernels::scale(sum_, by);
+  return by;
+}
+
 void OwnGradients::add_difference(Env& env, const FrozenTensor& x, std::int64_t full,
                                   BufferPool& pool) {
+  weigh(full);
+  ++differences_;
   at::Tensor way = pool.take(x);
   kernels::subtract_into(way, start_.read(), x.read());
   const auto taken = static_cast<std::int64_t>(steps_.size());
@@ -43,6 +54,7 @@ OwnGradients::Contribution OwnGradients::contribute(const FrozenTensor& x, bool 
   at::Tensor sum = std::exchange(sum_, at::Tensor());
   if (!sum.defined() && !from_residual) sum = at::zeros_like(x.read());
   contributed_ = std::exchange(waiting_, {});
+  contributed_differences_ = std::exchange(differences_, 0);
   return {std::move(sum), static_cast<std::int64_t>(contributed_.size())};
 }
 
@@ -52,6 +64,7 @@ void OwnGradients::take_back(at::Tensor sum) {
   else if (sum.defined())
     sum_ = std::move(sum);
   waiting_.insert(waiting_.begin(), contributed_.begin(), contributed_.end());
+  differences_ += std::exchange(contributed_differences_, 0);
   contributed_.clear();
 }
 
@@ -63,6 +76,7 @@ void OwnGradients::commit(Env& env, const Stamp& stamp, Step step, const ModelSt
   const Version newest = contributed_.empty() ? round + 1 : contributed_.back().version;
   env.record({EventKind::contributed, -1, stamp, step, round - newest, 0, round});
   contributed_.clear();
+  contributed_differences_ = 0;
 }
 
 void OwnGradients::count(Env& env, const Stamp& stamp, Step step, const ModelState& model) {
@@ -76,7 +90,19 @@ void OwnGradients::count(Env& env, const Stamp& stamp, Step step, const ModelSta
   }
 }
 
+// Into a model of this rank alone a difference goes as a whole, whatever its weight in a sum of
+// all: with one length of theirs exactly, else as on average.
+void OwnGradients::unweigh() {
+  const auto gradients = static_cast<std::int64_t>(waiting_.size());
+  const bool weighs = full_ > 0 && sum_.defined() && differences_ > 0;
+  if (weighs && full_ * differences_ != gradients)
+    kernels::scale(sum_,
+                   static_cast<double>(full_ * differences_) / static_cast<double>(gradients));
+  differences_ = 0;
+}
+
 at::Tensor OwnGradients::flush(Env& env, const Stamp& stamp, Step step, const ModelState& model) {
+  unweigh();
   if (!steps_.empty()) {
     at::Tensor way = at::empty_like(model.x.read());
     kernels::subtract_into(way, start_.read(), model.x.read());
@@ -97,6 +123,13 @@ void OwnGradients::fields(Archive& a, std::int64_t d) {
   list_fields(a, "steps", steps_);
   list_fields(a, "pending", waiting_);
   list_fields(a, "contributed", contributed_);
+  // Of differences alone; an older checkpoint does not say how many these are: they stay as they
+  // are.
+  if (!a.has("full", full_ > 0 || differences_ + contributed_differences_ > 0)) return;
+  a.whole("full", full_);
+  a.whole("differences", differences_, 0, std::numeric_limits<std::int64_t>::max() / 4);
+  a.whole("contributed_differences", contributed_differences_, 0,
+          std::numeric_limits<std::int64_t>::max() / 4);
 }
 
 void OwnGradients::list_fields(Archive& a, const std::string& name, Gradients& gradients) {

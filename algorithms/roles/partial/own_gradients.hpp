@@ -32,6 +32,9 @@ class OwnGradients {
   // The way from the x where the steps began to `x`, for the next contribution. `full`: steps that
   // weigh 1; fewer weigh less; 0: any number weighs 1.
   void add_difference(Env& env, const FrozenTensor& x, std::int64_t full, BufferPool& pool);
+  // From here on `full` steps weigh 1, of the differences that wait, too. Returns by how much their
+  // sum was scaled for it.
+  double weigh(std::int64_t full);
   bool waiting() const { return !waiting_.empty(); }
 
   // The sum of what waits, and how many gradients are in it; zeros of d where nothing does, or
@@ -65,13 +68,17 @@ class OwnGradients {
   using Gradients = std::vector<Gradient>;
 
   void sum(Env& env, at::Tensor vector);
+  void unweigh();
   void count(Env& env, const Stamp& stamp, Step step, const ModelState& model);
   static void list_fields(Archive& a, const std::string& name, Gradients& gradients);
 
   Version begun_at_ = 0;
-  FrozenTensor start_;  // where the steps began
-  Gradients steps_;     // differences: those of the steps since then
-  at::Tensor sum_;      // [d] or undefined: of those that wait
+  FrozenTensor start_;            // where the steps began
+  Gradients steps_;               // differences: those of the steps since then
+  at::Tensor sum_;                // [d] or undefined: of those that wait
+  std::int64_t full_ = 0;         // steps of a difference of weight 1 in that sum; 0: of any
+  std::int64_t differences_ = 0;  // in it
+  std::int64_t contributed_differences_ = 0;
   Gradients waiting_, contributed_;
 };
 

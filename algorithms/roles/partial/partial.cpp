@@ -88,9 +88,24 @@ bool Partial::collect(Env& env, at::Tensor g) {
   return true;
 }
 
-void Partial::add_difference(Env& env) {
-  const bool by_samples = settings_.scale == PartialSettings::Scale::samples;
-  own_.add_difference(env, model_.x, by_samples ? exchanges().longest() : 0, pool_);
+void Partial::add_difference(Env& env) { own_.add_difference(env, model_.x, full_steps(), pool_); }
+
+// Of a difference with the weight 1; 0: any.
+std::int64_t Partial::full_steps() const {
+  return settings_.scale == PartialSettings::Scale::samples ? exchanges().longest() : 0;
+}
+
+// Among other members, or with another rate, H may have another most: what waits was weighed by the
+// one before.
+void Partial::weigh_what_waits() {
+  if (!packs_differences()) return;
+  const double by = own_.weigh(full_steps());
+  if (by == 1) return;
+  at::Tensor residual = reduction_->take_residual();
+  if (!residual.defined()) return;
+  kernels::scale(residual, by);
+  own_.take_back(std::move(residual));
+  from_residual_ = false;
 }
 
 void Partial::post(Env& env) {
@@ -258,7 +273,9 @@ void Partial::own_fields(Archive& a) {
   begins_at_anchor_field(a);
   own_.fields(a, model_.x.numel());
   a.nested("reduction", [this](Archive& inner) { reduction_->kept_fields(inner); });
-  if (a.loads() && a.ok()) start_round();
+  if (!a.loads() || !a.ok()) return;
+  weigh_what_waits();
+  start_round();
 }
 
 void Partial::joiner_fields(Archive& a) {

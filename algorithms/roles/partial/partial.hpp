@@ -80,6 +80,8 @@ class Partial final : public TrainingRole {
   void compute_next(Env& env);
   bool collect(Env& env, at::Tensor g);
   void add_difference(Env& env);
+  std::int64_t full_steps() const;
+  void weigh_what_waits();
   void post_if_nothing_follows(Env& env);
   bool has_no_steps_left() const { return produced_ >= parts_->horizon.steps; }
   void wait_for_round(Env& env);
