@@ -29,7 +29,8 @@ void ProcessAgentState::on_run_ended(const RunEnded& ended) {
   result_.interrupted = ended.interrupted;
   result_.checkpoint = ended.checkpoint;
   if (!run_.tracer) return end();
-  close_trace(self_, run_.tracer, run_.peers, ended.failed);
+  // Peers that end of themselves have sent all records.
+  close_trace(self_, run_.tracer, run_.peers, ended.failed || ended.leaves);
   self_->delayed_send(ProcessAgentActor{self_}, kTraceClosePatience,
                       TraceClosed{0, 0, "it could not be closed in time", 0});
 }

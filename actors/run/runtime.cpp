@@ -722,6 +722,25 @@ bool jump(Scheduler& scheduler, VirtualWorld& world, std::int64_t start_ns) {
   return true;
 }
 
+// Of a run that has not ended, at its last moment: its trace shows what each rank did last.
+void close_trace_of(Scheduler& scheduler, const SupervisorActor& head, const CrewBuilder& builder,
+                    const std::vector<PeerActor>& peers) {
+  const TracerActor& tracer = builder.crew().tracer;
+  if (!tracer) return;
+  constexpr int kMostEvents = 1'000'000;  // it may be stuck in messages without end
+  const auto run_all = [&scheduler] {
+    for (int i = 0; i < kMostEvents && scheduler.try_run_once(); ++i) {
+    }
+  };
+  caf::anon_send_exit(head, caf::exit_reason::kill);
+  for (const auto* actors : {&peers, &builder.later_servers()})
+    for (const PeerActor& peer : *actors)
+      if (peer) caf::anon_send(peer, FlushTrace{});
+  run_all();
+  caf::anon_send(tracer, CloseTrace{});
+  run_all();
+}
+
 // Of a run that has not ended: its timers would go on without end.
 void kill_all(const SupervisorActor& head, const CrewBuilder& builder,
               const std::vector<PeerActor>& peers) {
@@ -797,6 +816,7 @@ RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
     faults.push_back(system.spawn(rank_killer, config.transport, death, peers));
   if (config.stop_at) faults.push_back(system.spawn(run_stopper, head, *config.stop_at));
   const std::optional<Error> stuck = run_events(scheduler, world, start_ns, head, *recorder);
+  if (stuck) close_trace_of(scheduler, head, builder, *peers);
   if (world.network) {
     world.network->close();
   } else {

@@ -214,10 +214,11 @@ void Blame::judge_wait(BlamedWait& wait) {
   charged_.clear();
   std::vector<BlamedSpan> path;
   path.reserve(path_.size());
-  Window inside{wait.begin_ns, wait.end_ns, true, wait.length_ns(), wait.length_ns()};
+  Window inside{wait.begin_ns, wait.end_ns, true, wait.length_ns(), wait.length_ns(), wait.rank};
   for (const Span& span : path_) path.push_back(charge(span, inside));
-  Window before{std::numeric_limits<std::int64_t>::min(), wait.begin_ns, true, inside.left_ns,
-                inside.left_ns - usual_.usual_wait_ns(wait.rank)};
+  Window before{
+      std::numeric_limits<std::int64_t>::min(),         wait.begin_ns, true, inside.left_ns,
+      inside.left_ns - usual_.usual_wait_ns(wait.rank), wait.rank};
   if (before.left_of_stalls_ns < kLeastBeforeNs) before.left_of_stalls_ns = 0;
   for (BlamedSpan& blamed : path) {
     if (before.left_ns < kShortRestNs) break;
@@ -310,14 +311,16 @@ std::int64_t Blame::charge_pauses(const Span& span, Window& window, BlamedSpan& 
   std::int64_t paused = 0;
   for (const PauseIn& pause : pauses_in(pauses_, span)) {
     paused += pause.end_ns - pause.begin_ns;
-    const std::int64_t inside =
-        std::min(window.left_of_stalls_ns,
-                 overlap(pause.begin_ns, pause.end_ns, window.begin_ns, window.end_ns));
+    const CulpritKey key{CulpritKind::pause, pause.rank, -1};
+    const std::int64_t inside = std::min(
+        {window.left_of_stalls_ns,
+         overlap(pause.begin_ns, pause.end_ns, window.begin_ns, window.end_ns),
+         left_of_stall(key, pause.whole_begin_ns, pause.end_ns - pause.whole_begin_ns, window)});
     if (inside == 0) continue;
     window.take(inside);
     blamed.paused_ns += inside;
     blamed.paused_rank = pause.rank;
-    charge_stall({CulpritKind::pause, pause.rank, -1}, pause.whole_begin_ns, inside, window);
+    charge_stall(key, pause.whole_begin_ns, inside, window);
   }
   return paused;
 }
@@ -347,11 +350,13 @@ void Blame::charge_active(const Span& span, const Excess& excess, Window& window
     at = pause.end_ns;
   }
   active(span.end_ns);
-  stalled = std::min(stalled, window.left_of_stalls_ns);
+  const CulpritKey key{*kind, span.rank, *kind == CulpritKind::link ? span.peer : -1};
+  const std::int64_t late = std::max<std::int64_t>(0, used - excess.usual_ns);
+  stalled = std::min(
+      {stalled, window.left_of_stalls_ns, left_of_stall(key, span.begin_ns, late, window)});
   always = is_slow ? std::min(always, window.left_ns - stalled) : 0;
   window.take(stalled + always);
   blamed.unusual_ns = stalled + always;
-  const CulpritKey key{*kind, span.rank, *kind == CulpritKind::link ? span.peer : -1};
   if (stalled > 0) charge_stall(key, span.begin_ns, stalled, window);
   if (stalled == 0 && always == 0) return;
   Account& account = accounts_[key];
@@ -360,6 +365,19 @@ void Blame::charge_active(const Span& span, const Excess& excess, Window& window
   if (always == 0) return;
   (window.is_wait ? account.always_waited_ns : account.always_own_ns) += always;
   if (window.is_wait) charged_[key] += always;
+}
+
+// What is `ns` late makes each rank wait at most so long, in all its waits together.
+std::int64_t Blame::left_of_stall(const CulpritKey& key, std::int64_t begin_ns, std::int64_t ns,
+                                  const Window& window) const {
+  const auto account = accounts_.find(key);
+  if (!window.is_wait || account == accounts_.end()) return ns;
+  for (const Stall& stall : account->second.stalls) {
+    if (stall.begin_ns != begin_ns) continue;
+    const auto waited = stall.waited_by.find(window.rank);
+    return waited == stall.waited_by.end() ? ns : std::max<std::int64_t>(0, ns - waited->second);
+  }
+  return ns;
 }
 
 void Blame::charge_stall(CulpritKey key, std::int64_t begin_ns, std::int64_t ns,
@@ -372,11 +390,13 @@ void Blame::charge_stall(CulpritKey key, std::int64_t begin_ns, std::int64_t ns,
       close_stall(account, account.stalls.front());
       account.stalls.erase(account.stalls.begin());
     }
-    account.stalls.push_back({begin_ns, 0, 0});
+    account.stalls.push_back({begin_ns, 0, 0, {}});
     stall = account.stalls.end() - 1;
   }
   (window.is_wait ? stall->waited_ns : stall->own_ns) += ns;
-  if (window.is_wait) charged_[key] += ns;
+  if (!window.is_wait) return;
+  stall->waited_by[window.rank] += ns;
+  charged_[key] += ns;
 }
 
 // A stall that has cost less than the least time is nobody's fault.
@@ -456,7 +476,7 @@ BlameReport blame(MergedTrace& trace, const BlameQuestion& question) {
   trace.rewind();
   while (const TraceRecord* record = trace.next()) blame.judge(*record);
   BlameReport report = blame.report();
-  report.notes.insert(report.notes.begin(), trace.missing().begin(), trace.missing().end());
+  report.missing = trace.missing();
   return report;
 }
 

@@ -81,6 +81,7 @@ struct BlameReport {
   std::vector<Culprit> culprits;  // the greatest first
   std::vector<BlamedStep> steps;  // the slowest first; of About::step: by rank
   std::vector<std::string> notes;
+  std::vector<std::string> missing;  // MergedTrace::missing()
 };
 
 // Two passes over the records in causal order: learn() all, then judge() all, then report(). Memory
@@ -100,6 +101,7 @@ class Blame {
   // One stall, which many waits may have met.
   struct Stall {
     std::int64_t begin_ns = 0, waited_ns = 0, own_ns = 0;
+    std::map<Rank, std::int64_t> waited_by;  // of these ns, by the rank that waits
   };
   struct Account {
     std::vector<Stall> stalls;                             // the newest ones
@@ -121,6 +123,7 @@ class Blame {
     bool is_wait = false;  // else a gradient of the rank itself
     // Of it, without a cause so far; the second of what a stall may have caused.
     std::int64_t left_ns = 0, left_of_stalls_ns = 0;
+    Rank rank = -1;  // that waits
 
     void take(std::int64_t ns);
   };
@@ -135,6 +138,8 @@ class Blame {
 
   void judge_wait(BlamedWait& wait);
   BlamedSpan charge(const Span& span, Window& whole);
+  std::int64_t left_of_stall(const CulpritKey& key, std::int64_t begin_ns, std::int64_t ns,
+                             const Window& window) const;
   void charge_stall(CulpritKey key, std::int64_t begin_ns, std::int64_t ns, const Window& window);
   void charge_active(const Span& span, const Excess& excess, Window& window, BlamedSpan& blamed);
   std::int64_t charge_pauses(const Span& span, Window& window, BlamedSpan& blamed);

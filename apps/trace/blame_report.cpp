@@ -138,8 +138,9 @@ std::string verb_text(const BlamedSpan& blamed) {
     case SpanKind::timer:
       return "waited " + blamed_time(span.length_ns()) + " for a timer";
     case SpanKind::members:
-      return fmt::format("waited {} for the members to agree on the loss of rank {}",
-                         blamed_time(span.length_ns()), span.peer);
+      return fmt::format(
+          "waited {} until rank {} was known to be lost and the others continued without it",
+          blamed_time(span.length_ns()), span.peer);
     case SpanKind::start:
       return "had not begun, or has left no record of it";
     case SpanKind::link:
@@ -239,7 +240,9 @@ std::string culprits_text(const BlameReport& report) {
 }  // namespace
 
 nlohmann::json json_of(const BlameReport& report) {
-  nlohmann::json json = {{"run_seconds", blamed_seconds(report.run_ns)}, {"notes", report.notes}};
+  std::vector<std::string> notes = report.missing;
+  notes.insert(notes.end(), report.notes.begin(), report.notes.end());
+  nlohmann::json json = {{"run_seconds", blamed_seconds(report.run_ns)}, {"notes", notes}};
   if (report.question.about != BlameQuestion::About::all) {
     json["steps"] = nlohmann::json::array();
     for (const BlamedStep& step : report.steps) json["steps"].push_back(json_of(step));

@@ -6,6 +6,7 @@ namespace grapevine {
 
 std::optional<TracedWait> WaitTracker::add(const TraceRecord& record) {
   OfRank& of = ranks_[static_cast<std::size_t>(record.rank)];
+  of.last_ns = record.time_ns;
   switch (record.kind) {
     case EventKind::received:
       of.sender = record.peer;
@@ -41,11 +42,13 @@ std::optional<TracedWait> WaitTracker::add(const TraceRecord& record) {
   return ended;
 }
 
-// Another rank has noticed that `peer` is lost; a rank that takes part again begins anew.
+// Another rank has noticed that `peer` is lost; a rank that takes part again begins anew. How long
+// the lost one has waited since its last record nobody knows.
 std::optional<TracedWait> WaitTracker::on_view(const TraceRecord& record) {
   if (record.peer < 0 || static_cast<std::size_t>(record.peer) >= ranks_.size())
     return std::nullopt;
-  if (record.peer != record.rank) return cut_off(record.peer, record.time_ns);
+  if (record.peer != record.rank)
+    return cut_off(record.peer, ranks_[static_cast<std::size_t>(record.peer)].last_ns);
   ranks_[static_cast<std::size_t>(record.rank)] = {};
   return std::nullopt;
 }

@@ -21,8 +21,8 @@ struct TracedWait {
 };
 
 // Takes all records of a trace in its order. A wait that lasts over a resumption counts from there:
-// the time between the two runs is no wait. That of a rank that is lost lasts until another one
-// notices the loss.
+// the time between the two runs is no wait. That of a rank that is lost lasts until its last
+// record.
 class WaitTracker {
  public:
   explicit WaitTracker(std::int32_t ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
@@ -40,6 +40,7 @@ class WaitTracker {
     Rank sender = -1;  // of the newest receipt
     std::uint64_t sequence = 0;
     PayloadKind payload = PayloadKind::none;
+    std::int64_t last_ns = 0;  // its last record
   };
   std::vector<OfRank> ranks_;
 };

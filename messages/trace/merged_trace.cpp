@@ -1,6 +1,7 @@
 #include "messages/trace/merged_trace.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -88,6 +89,9 @@ Expected<void> MergedTrace::add_files(const std::string& folder) {
     }
     missing_.push_back(index.error().message);
     unreadable = index.error();
+    std::int32_t process = -1;
+    if (std::sscanf(fs::path(path).filename().c_str(), "process-%d", &process) == 1)
+      damaged_.insert(process);
   }
   if (files_.empty()) return *unreadable;
   order_files();
@@ -230,37 +234,49 @@ void MergedTrace::index_ranks() {
   open_.resize(files_.size());
 }
 
+// Keeps what came before the cut from which a later run has begun, also of ranks that this one has
+// not.
 void MergedTrace::drop_undone() {
-  for (Cursor& cursor : cursors_) drop_undone(cursor);
+  std::vector<Marks> marks;
+  for (Cursor& cursor : cursors_) marks.push_back(marks_of(cursor));
+  std::map<std::int32_t, TraceRecord> resumptions;  // by the number of the run
+  for (const Marks& of_rank : marks)
+    for (const auto& [run, record] : of_rank.resumed) resumptions.emplace(run, record);
+  for (std::size_t i = 0; i < cursors_.size(); ++i)
+    for (const auto& [run, record] : resumptions) drop_undone(cursors_[i], marks[i], run, record);
 }
 
-// Keeps what came before the cut from which the rank was resumed.
-void MergedTrace::drop_undone(Cursor& cursor) {
-  struct Mark {
-    std::size_t frame, at;
-    TraceRecord record;
-  };
-  std::vector<Mark> cuts;
+MergedTrace::Marks MergedTrace::marks_of(Cursor& cursor) {
+  Marks marks;
   for (std::size_t f = 0; f < cursor.frames.size(); ++f) {
     if (!cursor.frames[f].frame.marked) continue;
     cursor.next_frame = f;
     if (!load(cursor)) continue;
     for (std::size_t i = 0; i < cursor.records.size(); ++i) {
       const TraceRecord& record = cursor.records[i];
-      if (record.kind == EventKind::cut) cuts.push_back({f, i, record});
-      if (record.kind != EventKind::resumed) continue;
-      const auto cut = std::find_if(cuts.rbegin(), cuts.rend(), [&record](const Mark& mark) {
-        return mark.record.operation == record.operation && mark.record.sequence == record.sequence;
-      });
-      if (cut == cuts.rend()) continue;
-      cursor.undone_from[cut->frame] = std::min(cursor.undone_from[cut->frame], cut->at + 1);
-      const std::int32_t run = number_of(files_[cursor.frames[f].file]);
-      const std::int64_t cut_ns = cut->record.time_ns;
-      std::int64_t& last = resumed_from_ns_.emplace(run, cut_ns).first->second;
-      last = std::max(last, cut_ns);
-      for (std::size_t g = cut->frame + 1; g < f; ++g) cursor.undone_from[g] = 0;
+      if (record.kind == EventKind::cut) marks.cuts.push_back({f, i, record});
+      if (record.kind == EventKind::resumed)
+        marks.resumed.emplace(number_of(files_[cursor.frames[f].file]), record);
     }
   }
+  return marks;
+}
+
+void MergedTrace::drop_undone(Cursor& cursor, const Marks& marks, std::int32_t run,
+                              const TraceRecord& resumed) {
+  const auto is_of_earlier_run = [&](std::size_t frame) {
+    return number_of(files_[cursor.frames[frame].file]) < run;
+  };
+  const auto cut = std::find_if(marks.cuts.rbegin(), marks.cuts.rend(), [&](const Marks::Cut& at) {
+    return at.record.operation == resumed.operation && at.record.sequence == resumed.sequence &&
+           is_of_earlier_run(at.frame);
+  });
+  if (cut == marks.cuts.rend()) return;
+  cursor.undone_from[cut->frame] = std::min(cursor.undone_from[cut->frame], cut->at + 1);
+  std::int64_t& last = resumed_from_ns_.emplace(run, cut->record.time_ns).first->second;
+  last = std::max(last, cut->record.time_ns);
+  for (std::size_t f = cut->frame + 1; f < cursor.frames.size() && is_of_earlier_run(f); ++f)
+    cursor.undone_from[f] = 0;
 }
 
 // Once, although later files of a process repeat them; those after the checkpoint that a later run
@@ -297,8 +313,17 @@ void MergedTrace::find_zero() {
     change.time_ns = wrapped_difference(change.time_ns, zero_ns_);
 }
 
+// Whether a later run has begun from a cut before the last records of this file, so that what it
+// lacks was done again. A later part of the same run has not done it.
+bool MergedTrace::is_done_again(std::size_t file) const {
+  const std::int64_t last_ns = clocks_[file].to_head(files_[file].last_ns);
+  return std::any_of(resumed_from_ns_.begin(), resumed_from_ns_.end(), [&](const auto& resumed) {
+    return resumed.first > number_of(files_[file]) && resumed.second <= last_ns;
+  });
+}
+
 void MergedTrace::note_missing() {
-  std::set<std::int32_t> present, opened;
+  std::set<std::int32_t> present = damaged_;
   for (std::size_t i = 0; i < files_.size(); ++i) {
     const TraceFileIndex& file = files_[i];
     const TraceHeader& header = file.header;
@@ -309,13 +334,14 @@ void MergedTrace::note_missing() {
       missing_.push_back(
           fmt::format("process {}: its first {} trace file{} removed to keep --trace-limit",
                       header.process, header.segment, header.segment == 1 ? " was" : "s were"));
-    // A part that another one continues has been told of by that.
-    const bool last_of_process =
-        i + 1 == files_.size() || files_[i + 1].header.process != header.process;
+    const bool last_of_part = i + 1 == files_.size() ||
+                              files_[i + 1].header.process != header.process ||
+                              files_[i + 1].header.part != header.part;
+    const bool lacks_records = last_of_part && !file.closed && !is_done_again(i);
     const double until = seconds(wrapped_difference(clocks_[i].to_head(file.last_ns), zero_ns_));
     if (!file.problem.empty())
       missing_.push_back(name_in_trace(file.path) + ": " + file.problem);
-    else if (last_of_process && !file.closed)
+    else if (lacks_records)
       missing_.push_back(fmt::format(
           "process {} has not closed its trace: it was killed, or still runs; its last records are "
           "of {:.3f} s",
@@ -339,7 +365,8 @@ void MergedTrace::note_missing_processes(const std::set<std::int32_t>& present) 
       missing_.push_back(fmt::format("processes {} to {} have left no trace", first, end - 1));
     first = end + 1;
   };
-  for (const std::int32_t process : present) note_until(process);
+  for (const std::int32_t process : present)
+    if (process < processes_) note_until(process);
   note_until(processes_);
 }
 

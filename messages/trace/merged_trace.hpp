@@ -55,6 +55,15 @@ class MergedTrace {
     std::size_t file = 0;
     RecordsFrame frame;
   };
+  // What a rank has saved for checkpoints, and begun with.
+  struct Marks {
+    struct Cut {
+      std::size_t frame = 0, at = 0;
+      TraceRecord record;
+    };
+    std::vector<Cut> cuts;                        // in their order
+    std::map<std::int32_t, TraceRecord> resumed;  // by the number of the run that begins
+  };
   // Where the stream of one rank stands.
   struct Cursor {
     Rank rank = 0;
@@ -91,7 +100,10 @@ class MergedTrace {
   std::size_t parts_before(const TraceFileIndex& file) const;
   void index_ranks();
   void drop_undone();
-  void drop_undone(Cursor& cursor);
+  Marks marks_of(Cursor& cursor);
+  bool is_done_again(std::size_t file) const;
+  void drop_undone(Cursor& cursor, const Marks& marks, std::int32_t run,
+                   const TraceRecord& resumed);
   void collect_changes();
   void find_zero();
   void note_missing();
@@ -124,6 +136,7 @@ class MergedTrace {
   // By number of the run: the time of the cut that it has resumed from, by the common clock.
   std::map<std::int32_t, std::int64_t> resumed_from_ns_;
   std::vector<std::string> missing_;
+  std::set<std::int32_t> damaged_;  // processes with a file that cannot be read
 
   std::vector<Cursor> cursors_;          // of the ranks that have records, by rank
   std::vector<std::int32_t> cursor_at_;  // by rank: in cursors_; -1: the rank has no records

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <iterator>
 #include <regex>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -258,6 +260,9 @@ Error TraceFileWriter::failed(const char* action) const {
 // ---- reading ----
 
 Expected<TraceFileIndex> index_trace_file(const std::string& path) {
+  std::error_code none;
+  if (std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none))
+    return cannot_read(path, "it is no file");
   TraceFileIndex index;
   index.path = path;
   const OpenFile file(std::fopen(path.c_str(), "rb"));

@@ -192,6 +192,24 @@ TEST(BlameSimulation, NamesNobodyIn50RunsWithoutAStall) {
     }
 }
 
+// A gradient that is late by t makes each other rank wait at most t longer, in all its waits.
+TEST(BlameSimulation, AStallCostsEachRankItsLengthAtMost) {
+  for (const auto& [exchange, name] : kExchanges)
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      SimulationSettings settings = random_settings(exchange, seed);
+      settings.workers = 8;
+      settings.compute_jitter = 0.8;
+      settings.steps = 150;
+      SimulatedRun run(settings);
+      run.run();
+      for (const Culprit& culprit : blame_of(run).culprits) {
+        if (culprit.kind != CulpritKind::compute || culprit.always) continue;
+        EXPECT_LE(culprit.waited_ns, culprit.own_ns * (settings.workers - 1))
+            << name << ", seed " << seed << ", rank " << culprit.rank;
+      }
+    }
+}
+
 TEST(BlameSimulation, NamesARankThatIsAlwaysSlow) {
   for (const auto& [exchange, name] : kExchanges) {
     SimulationSettings settings = random_settings(exchange, 7);

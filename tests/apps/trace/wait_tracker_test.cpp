@@ -64,17 +64,18 @@ TEST(WaitTracker, TheTimeBetweenTwoRunsIsNoWait) {
   EXPECT_EQ(waits.add(record_of(EventKind::wait_end, 1007, 0, 0))->duration_ns(), 7);
 }
 
-// Rank 1 waits when it dies; rank 0 notices, and rank 1 takes part again.
-TEST(WaitTracker, AWaitOfALostRankEndsWhereTheLossIsNoticed) {
+// Rank 1 waits when it dies; rank 0 notices much later, and rank 1 takes part again.
+TEST(WaitTracker, AWaitOfALostRankEndsAtItsLastRecord) {
   WaitTracker waits(2);
   waits.add(record_of(EventKind::wait_begin, 10, 1, 0));
-  const auto cut = waits.add(with_peer(record_of(EventKind::view, 30, 0, 0), 1));
+  waits.add(with_peer(record_of(EventKind::received, 30, 1, 0), 0, 1, PayloadKind::share));
+  const auto cut = waits.add(with_peer(record_of(EventKind::view, 7000, 0, 0), 1));
   ASSERT_TRUE(cut);
   EXPECT_EQ(cut->rank, 1);
   EXPECT_EQ(cut->duration_ns(), 20);
-  waits.add(record_of(EventKind::wait_begin, 40, 1, 0));
-  EXPECT_FALSE(waits.add(with_peer(record_of(EventKind::view, 1000, 1, 0), 1)));
-  EXPECT_FALSE(waits.add(record_of(EventKind::wait_end, 1007, 1, 0))) << "of its earlier life";
+  waits.add(record_of(EventKind::wait_begin, 7040, 1, 0));
+  EXPECT_FALSE(waits.add(with_peer(record_of(EventKind::view, 8000, 1, 0), 1)));
+  EXPECT_FALSE(waits.add(record_of(EventKind::wait_end, 8007, 1, 0))) << "of its earlier life";
 }
 
 }  // namespace wait_tracker_test
