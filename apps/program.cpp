@@ -53,6 +53,7 @@ bool set_up_logging() {
   spdlog::set_default_logger(spdlog::stderr_color_mt("grapevine"));
   spdlog::set_pattern("%H:%M:%S %^%l%$ %v");
   const char* name = std::getenv("GRAPEVINE_LOG_LEVEL");
+  if (name != nullptr && *name == '\0') name = nullptr;
   const auto level = name != nullptr ? spdlog::level::from_str(name) : spdlog::level::warn;
   spdlog::set_level(level);
   return level != spdlog::level::off || name == std::string("off");

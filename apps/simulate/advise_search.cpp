@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "algorithms/wiring/wiring.hpp"
 #include "apps/simulate/sim_job.hpp"
@@ -49,11 +52,40 @@ std::int64_t whole_periods(std::int64_t steps, const TrainOptions& train) {
   return (steps + period - 1) / period * period;
 }
 
-Expected<Advice> predict(const SimOptions& base, const Candidate& candidate) {
+SimOptions with(const Candidate& candidate, const SimOptions& base) {
   SimOptions options = base;
   options.train.algorithm = candidate.algorithm;
   options.train.set = candidate.set;
   options.train.wiring = {};
+  return options;
+}
+
+using Keys = std::map<std::string, std::string>;
+
+// Empty: it does not fit, which the prediction says.
+Keys keys_of(const SimOptions& options) {
+  Keys keys;
+  const auto wiring = effective_wiring(options.train);
+  if (!wiring) return keys;
+  if (const auto resolved = resolve_keys(*wiring))
+    for (const ResolvedKey& key : resolved->keys) keys[key.key] = key.value;
+  return keys;
+}
+
+// A variation may be what a preset has already.
+std::vector<Candidate> distinct(std::vector<Candidate> all, const SimOptions& base) {
+  std::set<Keys> known;
+  std::vector<Candidate> distinct;
+  for (Candidate& candidate : all) {
+    Keys keys = keys_of(with(candidate, base));
+    if (!keys.empty() && !known.insert(std::move(keys)).second) continue;
+    distinct.push_back(std::move(candidate));
+  }
+  return distinct;
+}
+
+Expected<Advice> predict(const SimOptions& base, const Candidate& candidate) {
+  SimOptions options = with(candidate, base);
   options.train.steps = whole_periods(base.train.steps, options.train);
   options.train.log_every = options.train.steps;
   options.writes = false;
@@ -83,7 +115,8 @@ Expected<Advice> predict(const SimOptions& base, const Candidate& candidate) {
 Advices search_wirings(const SimOptions& base,
                        const std::function<void(std::size_t, std::size_t)>& progress) {
   Advices advices;
-  const std::vector<Candidate> all = candidates(static_cast<std::int32_t>(base.train.workers));
+  const std::vector<Candidate> all =
+      distinct(candidates(static_cast<std::int32_t>(base.train.workers)), base);
   for (std::size_t i = 0; i < all.size(); ++i) {
     progress(i, all.size());
     auto advice = predict(base, all[i]);

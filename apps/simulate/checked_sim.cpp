@@ -99,7 +99,6 @@ CheckedRun through_changes(CheckedRun run, std::int32_t world) {
   run.gives_weight = run.gives_sums = run.ranks_agree = run.feeds_back = false;
   run.most_staleness = -1;
   run.arithmetic = CheckedRun::Arithmetic::none;
-  run.group_sizes.clear();
   return run;
 }
 
@@ -123,9 +122,11 @@ CheckedRun checked_run(const TrainJob& job) {
   const auto keys = resolved(job.wiring);
   const auto sums = keys.find("running_sums");
   // Beside a compressed difference the whole weight of its sender travels, of which nothing is
-  // given.
+  // given. A biased average leaves each rank the weight 1 that it gives away.
+  const auto averaging = keys.find("averaging");
+  const bool biased = averaging != keys.end() && averaging->second == "biased";
   run.gives_weight = sums != keys.end() && sums->second != "true" && plan.hierarchy == 1 &&
-                     !plan.compression.enabled();
+                     !plan.compression.enabled() && !biased;
   run.gives_sums = sums != keys.end() && sums->second == "true" && plan.hierarchy == 1;
   run.group_sizes = group_sizes(*job.parts);
   run.most_staleness = most_staleness(job);

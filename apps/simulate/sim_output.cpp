@@ -33,7 +33,10 @@ class BothObservers : public RunObserver {
     if (++steps_ % kRowsAtOnce == 0) rows_->on_idle();
   }
   void on_figures(const RankFigures& figures) override { rows_->on_figures(figures); }
-  void on_rank_lost(Rank rank) override { rows_->on_rank_lost(rank); }
+  void on_rank_lost(Rank rank) override {
+    tally_->on_rank_lost(rank);
+    rows_->on_rank_lost(rank);
+  }
   void on_rank_returned(Rank rank) override { rows_->on_rank_returned(rank); }
   void on_changed(const LiveSettings& changed) override { rows_->on_changed(changed); }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override {
@@ -94,7 +97,8 @@ Expected<SimOutput> SimOutput::create(const CLI::App& app, SimJob& made, RunDisp
   });
   RunProgress start;
   start.steps = job.run.parts->horizon.steps * job.options.workers;
-  output.tally_ = std::make_shared<RunTally>(start, RecentLosses(), shown_now_and_then(display));
+  output.tally_ = std::make_shared<RunTally>(start, RecentLosses(), shown_now_and_then(display),
+                                             job.options.workers);
   return output;
 }
 

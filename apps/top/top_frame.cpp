@@ -11,7 +11,7 @@ namespace {
 using Style = FrameLine::Style;
 
 constexpr char kKeys[] =
-    "q quit  p pause  x stalls  sort: r rank s step a rate t stale w wait b sent";
+    "q quit  p pause  x waits  sort: r rank s step a rate t stale w wait b sent";
 
 const std::map<int, RowOrder>& orders() {
   static const std::map<int, RowOrder> keys = {{'r', RowOrder::rank}, {'s', RowOrder::step},

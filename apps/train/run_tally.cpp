@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -36,9 +37,9 @@ void RunTally::on_step(const StepReport& report) {
   begun_ = true;
   if (report.logged) losses_.add(report.rank, report.loss);
   goodput_.add(report.rank, report.samples, report.batch_time_s);
-  ++progress_.step;
-  // Ranks that go at their own pace may take more steps than were planned.
-  progress_.steps = std::max(progress_.steps, progress_.step);
+  Step& newest = steps_[report.rank];
+  sum_of_steps_ += report.step + 1 - std::exchange(newest, report.step + 1);
+  show_steps();
   progress_.samples += report.samples;
   progress_.loss = std::isfinite(progress_.loss)
                        ? kSmoothing * progress_.loss + (1 - kSmoothing) * report.loss
@@ -47,6 +48,24 @@ void RunTally::on_step(const StepReport& report) {
   const bool last = progress_.steps > 0 && progress_.step >= progress_.steps;
   progress_.phase = last ? "validating and writing" : "";
   show();
+}
+
+// Of the ranks that train: places may be vacant, and ranks lost. They may take more steps than were
+// planned.
+void RunTally::show_steps() {
+  if (steps_.empty()) return;
+  const Step mean = sum_of_steps_ / static_cast<Step>(steps_.size());
+  progress_.step = std::max(progress_.step, mean * workers_);
+  progress_.steps = std::max(progress_.steps, progress_.step);
+}
+
+// Its losses are those of a model that is no part of the last one.
+void RunTally::on_rank_lost(Rank rank) {
+  losses_.remove(rank);
+  const auto lost = steps_.find(rank);
+  if (lost == steps_.end()) return;
+  sum_of_steps_ -= lost->second;
+  steps_.erase(lost);
 }
 
 // The steps of each worker: that is the number which --steps gives.

@@ -58,8 +58,7 @@ class RunTally : public RunEnd {
   bool wants_stop() const override { return wants_stop_; }
 
   void on_step(const StepReport& report) override;
-  // Its losses are those of a model that is no part of the last one.
-  void on_rank_lost(Rank rank) override { losses_.remove(rank); }
+  void on_rank_lost(Rank rank) override;
   // Another algorithm names the progress from then on.
   void on_changed(const LiveSettings& changed) override {
     if (const auto found = changed.find(kAlgorithmSetting); found != changed.end())
@@ -77,12 +76,15 @@ class RunTally : public RunEnd {
 
  private:
   RunProgress progress_;
+  std::map<Rank, Step> steps_;  // that each of the ranks that train has taken
+  Step sum_of_steps_ = 0;
   RecentLosses losses_;
   Goodput goodput_;
   const Show show_;
   const std::int64_t workers_;
   std::function<void(std::string)> say_;  // may be null
   void show() const;
+  void show_steps();
   void judge(const Evaluation& evaluation);
   bool begun_ = false;
   std::int64_t patience_ = 0;

@@ -162,7 +162,7 @@ class TrainCommand : public Command {
                       Console& console) const {
     job.run.control = std::make_shared<ControlHub>();
     const std::vector<EarlierOutput> earlier =
-        continues_in_place(job) ? std::vector<EarlierOutput>() : earlier_outputs(job.out);
+        continues_in_place(job) ? earlier_summary(job.out) : earlier_outputs(job.out);
     auto output = RunOutput::create(job.out + "/metrics.csv", output_before(job));
     if (!output) return bad_input(output.error().message);  // nothing has been trained yet
     auto late_job_file = leave_job_file(job);

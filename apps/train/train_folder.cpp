@@ -184,6 +184,11 @@ std::vector<EarlierOutput> earlier_outputs(const std::string& out) {
   return outputs;
 }
 
+std::vector<EarlierOutput> earlier_summary(const std::string& out) {
+  const auto found = identify(std::filesystem::path(out) / "summary.json");
+  return found ? std::vector<EarlierOutput>{*found} : std::vector<EarlierOutput>();
+}
+
 void remove_outputs(const std::vector<EarlierOutput>& outputs) {
   std::error_code ignored;
   for (const EarlierOutput& output : outputs) {

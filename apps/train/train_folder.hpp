@@ -37,6 +37,8 @@ struct EarlierOutput {
   std::int64_t modified_ns = 0;
 };
 std::vector<EarlierOutput> earlier_outputs(const std::string& out);
+// Of a run that is continued: its figures are no longer those of the run.
+std::vector<EarlierOutput> earlier_summary(const std::string& out);
 // Removes only these: a newer file of the same name stays.
 void remove_outputs(const std::vector<EarlierOutput>& outputs);
 

@@ -36,9 +36,10 @@ Expected<void> check_transport(const TrainOptions& o, bool launched, bool severa
   if (o.transport == "inproc" && several_processes)
     return bad_input(
         "--transport inproc: a launcher started several processes, leave it out, or use auto");
-  if (o.transport != "inproc" && !launched)
+  const bool saved = !o.resume.empty();  // perhaps of several processes
+  if (o.transport != "inproc" && o.transport != "auto" && !launched && !saved)
     return bad_input("--transport " + o.transport +
-                     ": all workers share this process, use inproc, or start several processes "
+                     ": all workers share this process, leave it out, or start several processes "
                      "with 'grapevine launch -n N -- train …'");
   if (o.transport == "ucx" && !ucx_built_in())
     return bad_input(

@@ -283,6 +283,22 @@ TEST(AdviseCommand, RefusesANegativeNumberOfWorkers) {
   EXPECT_NE(outcome.result.error().message.find("--workers -3"), std::string::npos);
 }
 
+TEST(AdviseCommand, RefusesANetworkThatItCannotRead) {
+  const auto outcome = kAdvise.run("x --network foo", false);
+  ASSERT_FALSE(outcome.result.ok());
+  EXPECT_EQ(outcome.result.error().message.rfind("--network", 0), 0U)
+      << outcome.result.error().message;
+}
+
+TEST(AdviseCommand, NamesNoWiringTwice) {
+  const std::string run = folder("advise_distinct");
+  simulate(kRecorded, run);
+  const auto advice = nlohmann::json::parse(kAdvise.output(run + " --steps 4 --json"));
+  for (const auto& wiring : advice["wirings"])
+    EXPECT_NE(wiring["set"], nlohmann::json({"wiring.local_steps=8"}))
+        << "local-sgd has these already";
+}
+
 TEST(AdviseCommand, RanksTheWiringsByTheirPredictedStep) {
   const std::string run = folder("advise_basis");
   simulate(kRecorded, run);

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/trace/trace_command.hpp"
+#include "messages/trace/merged_trace.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train/train_run.hpp"
 #include "tests/apps/verb_runner.hpp"
@@ -128,6 +129,86 @@ std::string schedule(const std::string& name, const std::string& changes) {
   return path;
 }
 
+// Groups of a level count alike in the level around it, however many ranks they have lost: with
+// other weights of theirs the whole model would be scaled in each period.
+TEST(SimulateCommand, UnequalGroupsOfALevelKeepTheModelsScale) {
+  const auto loss = [](const std::string& averaging, const std::string& faults) {
+    return simulate(
+               "--algorithm custom --maths quadratic --parameters 200 --workers 12 --steps 300 "
+               "--lr 0.02 --momentum 0 --compute 0.01 --set wiring.exchange=aggregate "
+               "--set wiring.level.1.ranks=2 --set wiring.level.1.exchange=aggregate "
+               "--set wiring.level.2.ranks=6 --set wiring.level.2.exchange=gossip "
+               "--set wiring.level.2.topology=star --set wiring.level.2.averaging=" +
+                   averaging + faults,
+               folder("unequal"))["test_loss"]
+        .get<double>();
+  };
+  for (const char* faults : {"", " --fail crash=3@0.5", " --fail crash=3@0.5,crash=5@0.6"}) {
+    SCOPED_TRACE(faults);
+    EXPECT_NEAR(loss("push-sum", faults), loss("symmetric", faults), 1);
+  }
+}
+
+// The mean of clipped parts of late ranks is no longer than a clipped mean.
+TEST(SimulateCommand, LateGradientsAreClippedWhereTheWiringChanges) {
+  const std::string changes =
+      schedule("clipped.toml", "[[change]]\nepoch = 0.4\nalgorithm = 'ar'\nwiring.clip = 0.001\n");
+  const std::string out = folder("clipped");
+  simulate(
+      "--algorithm eager-solo --maths quadratic --parameters 400 --workers 4 --steps 60 --lr 0.1 "
+      "--momentum 0 --set wiring.staleness=30 --set wiring.clip=0.001 --delay rank=0:170ms "
+      "--schedule " +
+          changes,
+      out);
+  std::ifstream rows(out + "/metrics.csv");
+  std::string row;
+  std::getline(rows, row);
+  double last = 0;
+  while (std::getline(rows, row)) {
+    double loss = 0;
+    int rank = -1;
+    if (std::sscanf(row.c_str(), "%d,%*f,%*d,%*f,%*f,%*f,%*f,%lf", &rank, &loss) != 2 || rank != 1)
+      continue;
+    if (last > 0) {
+      EXPECT_NEAR(loss, last, 0.1) << row;
+    }
+    last = loss;
+  }
+  EXPECT_GT(last, 0);
+}
+
+TEST(SimulateCommand, HealthyRunsPassTheirChecks) {
+  const std::string biased =
+      "--algorithm custom --maths quadratic --parameters 40 --workers 4 --steps 20 --momentum 0 "
+      "--set wiring.exchange=gossip --set wiring.topology=star --set wiring.averaging=biased";
+  const std::string groups =
+      "--algorithm custom --maths quadratic --parameters 40 --workers 4 --steps 40 --momentum 0 "
+      "--compute exponential=0.01 --set wiring.exchange=group --set wiring.pack=difference --set "
+      "wiring.outer=nesterov --set wiring.staleness=1 --fail crash=3@0.2";
+  for (const std::string& run : {biased, groups}) {
+    const auto outcome = kVerb.run(run + " --seeds 1..4", false);
+    EXPECT_TRUE(outcome.result.ok()) << run << "\n" << outcome.result.error().message;
+  }
+}
+
+// Of a run that is stuck the trace is wanted most.
+TEST(SimulateCommand, TheTraceOfARunThatMeetsItsDeadlineIsWhole) {
+  const std::string out = folder("met_deadline");
+  const auto outcome = kVerb.run(
+      "--workers 4 --steps 100 --maths quadratic --parameters 1000 --compute 20ms --algorithm sgp "
+      "--deadline 0.13 --out " +
+          out,
+      false);
+  ASSERT_FALSE(outcome.result.ok());
+  auto trace = MergedTrace::open(out);
+  ASSERT_TRUE(trace.ok()) << trace.error().message;
+  EXPECT_TRUE(trace->missing().empty()) << trace->missing().front();
+  trace->rewind();
+  std::int64_t last_ns = 0;
+  while (const TraceRecord* record = trace->next()) last_ns = record->time_ns;
+  EXPECT_GT(last_ns, 90'000'000) << "up to the deadline";
+}
+
 // A server rests while a rank dies and returns, and serves again: it has heard of the end of the
 // rank's first life alone.
 TEST(SimulateCommand, AServerThatHasRestedKnowsARankThatHasReturned) {
@@ -141,6 +222,151 @@ TEST(SimulateCommand, AServerThatHasRestedKnowsARankThatHasReturned) {
       folder("rested"));
   EXPECT_LT(summary["virtual_seconds"], 10);
   EXPECT_EQ(summary["lost_ranks"].size(), 0U);
+}
+
+// A rank dies while a change of the wiring drains, and another one has to take the model of a third
+// first: the next view is proposed while that model is on its way.
+TEST(SimulateCommand, ARankThatIsBehindTakesItsStateBeforeTheNextView) {
+  const std::string changes =
+      schedule("behind.toml", "[[change]]\nepoch = 0.25\nalgorithm = 'gem'\n");
+  for (const char* death : {"0.42", "0.422", "0.424", "0.426", "0.43"}) {
+    SCOPED_TRACE(death);
+    const auto summary = simulate(
+        "--algorithm ar --workers 4 --steps 80 --maths quadratic --parameters 2000 --compute 0.01 "
+        "--deadline 100 --network alpha=25e-6,beta=8e-7 --fail crash=3@" +
+            std::string(death) + " --schedule " + changes,
+        folder("behind"));
+    EXPECT_LT(summary["virtual_seconds"], 10);
+  }
+}
+
+// The state of a server of the new wiring is on its way when the members change, or its donor dies.
+TEST(SimulateCommand, AServerOfANewWiringGetsItsSliceInALaterView) {
+  const std::string changes =
+      schedule("sliced.toml", "[[change]]\nepoch = 0.25\nalgorithm = 'gem'\n");
+  for (const int dies : {0, 3})
+    for (const char* death : {"0.44", "0.452", "0.455", "0.458", "0.46", "0.47", "0.48"}) {
+      SCOPED_TRACE(death + std::string(" ") + std::to_string(dies));
+      const auto summary = simulate(
+          fmt::format("--algorithm ar --workers 4 --steps 80 --maths quadratic --parameters 2000 "
+                      "--compute 0.01 --deadline 100 --network alpha=25e-6,beta=8e-7 --fail "
+                      "crash={}@{} --schedule {}",
+                      dies, death, changes),
+          folder("sliced"));
+      EXPECT_LT(summary["virtual_seconds"], 10);
+    }
+}
+
+// Ranks that share a model end together, also where some of them have taken more local steps, and
+// H or the members change.
+TEST(SimulateCommand, RanksOfOneModelEndTogether) {
+  const std::string epochs =
+      "--maths full --model linear --validate end --batch-size 20 --compute 0.01 --deadline 300 ";
+  for (const char* run :
+       {"--workers 5 --data glyphs:2000 --epochs 4 --algorithm local-sgd --set "
+        "wiring.local_steps=0:8,0.5:20,2:24 --delay rank=1:15ms,rank=2:15ms,rank=3:2ms,rank=4:15ms "
+        "--fail crash=3@0.779,restart=3@0.829 --seed 9",
+        "--workers 5 --data glyphs:2000 --epochs 4 --algorithm diloco --set "
+        "wiring.local_steps=0:4,1.3:16,2:10 --delay rank=1:5ms,rank=2:15ms,rank=3:9ms --fail "
+        "crash=2@1.179 --seed 12",
+        "--workers 6 --data glyphs:1000 --epochs 3 --algorithm local-sgd --set "
+        "wiring.local_steps=40 --delay rank=1:30ms --fail join=3@0.36,join=4@0.36,join=5@0.36"}) {
+    SCOPED_TRACE(run);
+    EXPECT_LT(simulate(epochs + run, folder("together"))["virtual_seconds"], 60);
+  }
+}
+
+// A server that has waited for its slice hears with it that another one has left.
+TEST(SimulateCommand, AServerThatBeginsLateAnswersWhatItWasAsked) {
+  const std::string changes =
+      schedule("fewer.toml",
+               "[[change]]\nepoch = 0.2\nalgorithm = 'gem'\nwiring.servers = 2\n"
+               "[[change]]\nepoch = 0.3\nalgorithm = 'downpour'\nwiring.servers = 1\n");
+  for (const char* returns : {"984800us", "1.0", "1.02", "1.05", "1.06"}) {
+    SCOPED_TRACE(returns);
+    const auto summary = simulate(
+        "--algorithm sgp --workers 6 --steps 40 --min-ranks 1 --maths quadratic --parameters 5000 "
+        "--network alpha=25e-6,beta=8e-7,control=0.01 --compute 0.01 --deadline 30 --seed 15 "
+        "--fail crash=4@845600us,restart=4@" +
+            std::string(returns) + " --schedule " + changes,
+        folder("fewer"));
+    EXPECT_LT(summary["virtual_seconds"], 20);
+  }
+}
+
+TEST(SimulateCommand, TwoPlannedChangesCloseToEachOtherTakePlace) {
+  const std::string changes =
+      schedule("close.toml",
+               "[[change]]\nepoch = 0.25\nalgorithm = 'downpour'\nwiring.local_steps = 8\n"
+               "[[change]]\nepoch = 0.2625\nlr = 0.02\n");
+  const auto summary = simulate(
+      "--algorithm ar --workers 4 --steps 80 --maths none --parameters 25557032 --compute 0.05 "
+      "--deadline 300 --schedule " +
+          changes,
+      folder("close"));
+  EXPECT_LT(summary["virtual_seconds"], 60);
+}
+
+// Whatever ranks have done by a change of the wiring, all together take the samples of the epochs
+// that were asked for.
+TEST(SimulateCommand, ChangesKeepTheNumberOfSamplesOfRanksOfUnequalPace) {
+  const std::string once = schedule("paces.toml", "[[change]]\nepoch = 1\nalgorithm = 'ar'\n");
+  std::string numbers;
+  for (const double epoch : {0.4, 0.8, 1.2, 1.6})
+    numbers += fmt::format("[[change]]\nepoch = {}\nlr = {}\n", epoch, 0.05 - epoch / 100);
+  const std::string often = schedule("numbers.toml", numbers);
+  const auto samples = [](const std::string& options) {
+    return simulate(
+               "--workers 4 --epochs 2 --maths full --model linear --data glyphs:3200 "
+               "--batch-size 32 --compute 0.01 --validate end --delay rank=1:15ms,rank=2:15ms,"
+               "rank=3:15ms " +
+                   options,
+               folder("paces"))["samples"]
+        .get<int>();
+  };
+  const int epochs = 2 * 3200;
+  for (const char* algorithm :
+       {"downpour", "gem", "easgd", "osgp --set wiring.staleness=4", "ad-psgd"}) {
+    SCOPED_TRACE(algorithm);
+    const std::string preset = std::string("--algorithm ") + algorithm;
+    // Each rank of a pair hears of the end with a message, and takes a few gradients more.
+    const int beyond = algorithm == std::string("ad-psgd") ? epochs / 15 : epochs / 50;
+    EXPECT_NEAR(samples(preset), epochs, beyond) << "without a change";
+    EXPECT_NEAR(samples(preset + " --schedule " + once), epochs, beyond);
+    EXPECT_NEAR(samples(preset + " --schedule " + often), epochs, beyond);
+  }
+  // Of its local steps each rank alone knows: these come at the end, not once more with each
+  // change.
+  const std::string local = "--algorithm ad-psgd --set wiring.local_steps=10";
+  const int unchanged = samples(local);
+  for (const std::string& changes : {once, often})
+    EXPECT_LE(samples(local + " --schedule " + changes), unchanged + epochs / 20);
+}
+
+// A rank returns to levels whose optimizer keeps another state than that of the start.
+TEST(SimulateCommand, ARankReturnsToAnOptimizerOfAnotherState) {
+  const std::string changes = schedule(
+      "another_state.toml",
+      "[[change]]\nepoch = 0.2\nwiring.level.1.ranks = 2\nwiring.level.1.exchange = 'aggregate'\n"
+      "wiring.level.1.compress = 'top-k'\nwiring.level.1.density = 0.3\n"
+      "wiring.level.1.momentum_correction = true\n");
+  const auto summary = simulate(
+      "--algorithm ar --workers 4 --steps 80 --maths quadratic --parameters 1000 --compute 0.01 "
+      "--deadline 100 --fail crash=3@0.4,restart=3@0.5 --schedule " +
+          changes,
+      folder("another_state"));
+  EXPECT_EQ(summary["lost_ranks"].size(), 0U);
+}
+
+// In nodes, too, operations are compared with those of the same exchange.
+TEST(SimulateCommand, AgreementIsCheckedInNodesWhoseNumbersChange) {
+  const std::string changes = schedule("agreement.toml", "[[change]]\nepoch = 0.3\nlr = 0.02\n");
+  const auto outcome = kVerb.run(
+      "--steps 36 --maths quadratic --parameters 300 --algorithm ar --workers 6 --set "
+      "wiring.hierarchy=3 --seeds 1..2 --schedule " +
+          changes,
+      false);
+  EXPECT_TRUE(outcome.result.ok()) << outcome.result.error().message;
 }
 
 // The loss for which a synchronous round waits becomes known after the server has counted its
@@ -245,8 +471,7 @@ TEST(SimulateCommand, TraceNamesTheLossThatRanksHaveWaitedFor) {
       out);
   const testing_apps::VerbRunner trace(make_trace_command);
   const std::string slowest = trace.output(out + " --blame slowest");
-  EXPECT_NE(slowest.find("for the members to agree on the loss of rank 1"), std::string::npos)
-      << slowest;
+  EXPECT_NE(slowest.find("until rank 1 was known to be lost"), std::string::npos) << slowest;
   EXPECT_EQ(slowest.find("for a timer"), std::string::npos) << slowest;
 }
 

@@ -18,11 +18,34 @@ TEST(RunTally, NoStepIsBeyondTheLast) {
   StepReport report;
   report.samples = 4;
   for (std::int64_t step = 1; step <= 8; ++step) {
+    report.step = step - 1;
     tally.on_step(report);
     EXPECT_EQ(shown.step, step);
     EXPECT_EQ(shown.steps, std::max<std::int64_t>(6, step));
     EXPECT_EQ(shown.samples, 4 * step);
   }
+}
+
+// Of four places two are vacant, and a rank is lost: the steps are those of the ranks that train.
+TEST(RunTally, VacantAndLostPlacesTakeNoSteps) {
+  RunProgress start;
+  start.steps = 4 * 10;
+  RunProgress shown;
+  RunTally tally(
+      start, {}, [&shown](const RunProgress& progress) { shown = progress; }, 4);
+  StepReport report;
+  for (report.step = 0; report.step < 10; ++report.step) {
+    for (const Rank rank : {0, 1}) {
+      if (rank == 1 && report.step >= 4) continue;
+      report.rank = rank;
+      tally.on_step(report);
+    }
+    if (report.step == 4) tally.on_rank_lost(1);
+    EXPECT_EQ(shown.steps, 10);
+    EXPECT_GE(shown.step, report.step);
+    EXPECT_LE(shown.step, report.step + 1);
+  }
+  EXPECT_EQ(shown.step, 10) << "the run is complete";
 }
 
 // The last validation comes after the last step.
