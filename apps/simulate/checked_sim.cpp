@@ -97,6 +97,7 @@ CheckedRun through_changes(CheckedRun run, std::int32_t world) {
   run.servers = world - run.workers;  // that may come
   run.plans_each_rank = false;
   run.gives_weight = run.gives_sums = run.ranks_agree = run.feeds_back = false;
+  run.compares_operations = false;
   run.most_staleness = -1;
   run.arithmetic = CheckedRun::Arithmetic::none;
   return run;

@@ -161,8 +161,9 @@ class TrainCommand : public Command {
   Expected<void> lead(TrainJob& job, RunDisplay& display, SignalFlags& signals,
                       Console& console) const {
     job.run.control = std::make_shared<ControlHub>();
-    const std::vector<EarlierOutput> earlier =
-        continues_in_place(job) ? earlier_summary(job.out) : earlier_outputs(job.out);
+    const bool in_place = continues_in_place(job);
+    const auto earlier = in_place ? std::vector<EarlierOutput>() : earlier_outputs(job.out);
+    const auto stale = in_place ? earlier_summary(job.out) : std::vector<EarlierOutput>();
     auto output = RunOutput::create(job.out + "/metrics.csv", output_before(job));
     if (!output) return bad_input(output.error().message);  // nothing has been trained yet
     auto late_job_file = leave_job_file(job);
@@ -179,12 +180,14 @@ class TrainCommand : public Command {
         write_job();
       });
     };
-    (*output)->before_first_step(clear);
+    (*output)->before_first_step([clear, stale] {
+      clear();
+      remove_outputs(stale);
+    });
     job.run.before_first_checkpoint = clear;
     bool requeue = false;
     const bool output_in_use = job.run.output_in_use;
     const auto hub = job.run.control;
-    const bool in_place = continues_in_place(job);
     const auto tally = make_tally(job, **output, display);
     const auto live = follow_changes(job, **output, display);
     job.run.job_file_with = [this, begun = as_it_begins(job)](const LiveSettings& settings) {

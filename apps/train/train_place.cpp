@@ -39,7 +39,7 @@ Expected<void> check_transport(const TrainOptions& o, bool launched, bool severa
   const bool saved = !o.resume.empty();  // perhaps of several processes
   if (o.transport != "inproc" && o.transport != "auto" && !launched && !saved)
     return bad_input("--transport " + o.transport +
-                     ": all workers share this process, leave it out, or start several processes "
+                     ": all workers share this process, use inproc, or start several processes "
                      "with 'grapevine launch -n N -- train …'");
   if (o.transport == "ucx" && !ucx_built_in())
     return bad_input(

@@ -25,6 +25,7 @@ struct CheckedRun {
   // Of nodes, or of the groups of levels, from the inside out: how many ranks are in one. Their
   // exchanges number their operations each by themselves.
   std::vector<std::int32_t> group_sizes;
+  bool compares_operations = true;  // by their numbers; not where the wiring changes
 
   // How gradients enter the models, where that is plain arithmetic: x <- x - rate g.
   enum class Arithmetic {
