@@ -9,6 +9,7 @@
 #include "algorithms/wiring/wiring.hpp"
 #include "apps/simulate/sim_job.hpp"
 #include "apps/simulate/sim_run.hpp"
+#include "apps/train/live/live_settings.hpp"
 
 namespace grapevine {
 namespace {
@@ -60,24 +61,13 @@ SimOptions with(const Candidate& candidate, const SimOptions& base) {
   return options;
 }
 
-using Keys = std::map<std::string, std::string>;
-
-// Empty: it does not fit, which the prediction says.
-Keys keys_of(const SimOptions& options) {
-  Keys keys;
-  const auto wiring = effective_wiring(options.train);
-  if (!wiring) return keys;
-  if (const auto resolved = resolve_keys(*wiring))
-    for (const ResolvedKey& key : resolved->keys) keys[key.key] = key.value;
-  return keys;
-}
-
-// A variation may be what a preset has already.
+// A variation may be what a preset has already. One that does not fit stays: the prediction says
+// why.
 std::vector<Candidate> distinct(std::vector<Candidate> all, const SimOptions& base) {
-  std::set<Keys> known;
+  std::set<std::map<std::string, std::string>> known;
   std::vector<Candidate> distinct;
   for (Candidate& candidate : all) {
-    Keys keys = keys_of(with(candidate, base));
+    auto keys = resolved_values(with(candidate, base).train);
     if (!keys.empty() && !known.insert(std::move(keys)).second) continue;
     distinct.push_back(std::move(candidate));
   }

@@ -6,21 +6,15 @@
 
 #include "actors/run/simulation/watched_compute.hpp"
 #include "algorithms/wiring/role_type.hpp"
+#include "apps/train/live/live_settings.hpp"
 
 namespace grapevine {
 namespace {
 
-std::map<std::string, std::string> resolved(const Wiring& wiring) {
-  std::map<std::string, std::string> keys;
-  if (const auto resolved = resolve_keys(wiring))
-    for (const ResolvedKey& key : resolved->keys) keys[key.key] = key.value;
-  return keys;
-}
-
 // docs/algorithms.md gives the bounds of the roles; -1: none.
 std::int64_t most_staleness(const TrainJob& job) {
   const Plan& plan = job.parts->plan;
-  const auto keys = resolved(job.wiring);
+  const auto keys = resolved_values(job.wiring);
   const auto value = [&keys](const char* key) {
     const auto found = keys.find(key);
     return found == keys.end() ? std::string() : found->second;
@@ -120,7 +114,7 @@ CheckedRun checked_run(const TrainJob& job) {
   run.steps = job.parts->horizon.steps;
   // Where the samples are dealt anew among fewer ranks, each takes at least as many steps.
   run.plans_each_rank = plan.role->plans_each_rank;
-  const auto keys = resolved(job.wiring);
+  const auto keys = resolved_values(job.wiring);
   const auto sums = keys.find("running_sums");
   // Beside a compressed difference the whole weight of its sender travels, of which nothing is
   // given. A biased average leaves each rank the weight 1 that it gives away.

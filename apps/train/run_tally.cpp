@@ -39,7 +39,11 @@ void RunTally::on_step(const StepReport& report) {
   goodput_.add(report.rank, report.samples, report.batch_time_s);
   Step& newest = steps_[report.rank];
   sum_of_steps_ += report.step + 1 - std::exchange(newest, report.step + 1);
-  show_steps();
+  // Of the ranks that train: places may be vacant, and ranks lost. They may take more steps than
+  // were planned.
+  const Step mean = sum_of_steps_ / static_cast<Step>(steps_.size());
+  progress_.step = std::max(progress_.step, mean * workers_);
+  progress_.steps = std::max(progress_.steps, progress_.step);
   progress_.samples += report.samples;
   progress_.loss = std::isfinite(progress_.loss)
                        ? kSmoothing * progress_.loss + (1 - kSmoothing) * report.loss
@@ -48,15 +52,6 @@ void RunTally::on_step(const StepReport& report) {
   const bool last = progress_.steps > 0 && progress_.step >= progress_.steps;
   progress_.phase = last ? "validating and writing" : "";
   show();
-}
-
-// Of the ranks that train: places may be vacant, and ranks lost. They may take more steps than were
-// planned.
-void RunTally::show_steps() {
-  if (steps_.empty()) return;
-  const Step mean = sum_of_steps_ / static_cast<Step>(steps_.size());
-  progress_.step = std::max(progress_.step, mean * workers_);
-  progress_.steps = std::max(progress_.steps, progress_.step);
 }
 
 // Its losses are those of a model that is no part of the last one.

@@ -84,7 +84,6 @@ class RunTally : public RunEnd {
   const std::int64_t workers_;
   std::function<void(std::string)> say_;  // may be null
   void show() const;
-  void show_steps();
   void judge(const Evaluation& evaluation);
   bool begun_ = false;
   std::int64_t patience_ = 0;

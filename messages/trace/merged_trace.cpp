@@ -1,7 +1,6 @@
 #include "messages/trace/merged_trace.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -89,9 +88,7 @@ Expected<void> MergedTrace::add_files(const std::string& folder) {
     }
     missing_.push_back(index.error().message);
     unreadable = index.error();
-    std::int32_t process = -1;
-    if (std::sscanf(fs::path(path).filename().c_str(), "process-%d", &process) == 1)
-      damaged_.insert(process);
+    if (const auto name = read_trace_file_name(name_in_trace(path))) damaged_.insert(name->process);
   }
   if (files_.empty()) return *unreadable;
   order_files();

@@ -196,8 +196,6 @@ void PeerState::seat(const StateDict& shared, const StateDict& own) {
 void PeerState::begin_in_view() {
   for (Envelope& envelope : std::exchange(view_.early, {})) {
     const Rank from = envelope.from;
-    if (is_server() && from < first_server() && position_of(from, view_.ranks.members) < 0)
-      continue;  // a client that is lost
     if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
       on_marker(from, marker->id);
       continue;

@@ -33,16 +33,6 @@ bool is_live_setting(std::string name) {
 
 using KeyValues = std::map<std::string, std::string>;
 
-// Of the whole wiring, as resolved; empty: it does not resolve.
-KeyValues resolved_values(const TrainOptions& options) {
-  const auto wiring = effective_wiring(options);
-  const auto resolved = wiring ? resolve_keys(*wiring) : Expected<Resolved>(wiring.error());
-  KeyValues values;
-  if (resolved)
-    for (const ResolvedKey& key : resolved->keys) values[key.key] = key.value;
-  return values;
-}
-
 // The job.toml of a run states each key, also those at their default. Such a key would contradict a
 // setting with which it does not count.
 void leave_out_defaults(TrainOptions& options) {
@@ -66,6 +56,18 @@ const std::vector<std::string>& live_setting_names() {
     return all;
   }();
   return names;
+}
+
+std::map<std::string, std::string> resolved_values(const Wiring& wiring) {
+  KeyValues values;
+  if (const auto resolved = resolve_keys(wiring))
+    for (const ResolvedKey& key : resolved->keys) values[key.key] = key.value;
+  return values;
+}
+
+std::map<std::string, std::string> resolved_values(const TrainOptions& options) {
+  const auto wiring = effective_wiring(options);
+  return wiring ? resolved_values(*wiring) : KeyValues();
 }
 
 Expected<void> apply_settings(TrainOptions& options, const LiveSettings& settings) {

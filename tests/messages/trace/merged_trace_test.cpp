@@ -67,6 +67,15 @@ void write(const TestFolder& folder, const Process& process, std::size_t frame =
   ASSERT_TRUE(writer.close().ok());
 }
 
+// As a process that is killed leaves its trace: not closed. `pulse_ns`: that it was alive; 0: none.
+void write_open(const TestFolder& folder, const Process& process, std::int64_t pulse_ns = 0) {
+  TraceFileWriter writer(folder.path(), process.header, 0);
+  std::string frames;
+  append_records(frames, process.records);
+  if (pulse_ns > 0) append_pulse(frames, pulse_ns);
+  ASSERT_TRUE(writer.write(frames).ok());
+}
+
 std::vector<TraceRecord> all(MergedTrace& trace) {
   std::vector<TraceRecord> records;
   trace.rewind();
@@ -528,14 +537,7 @@ TEST(MergedTrace, AResumptionWithFewerRanksUndoesTheStepsOfTheOthers) {
     for (Step step = 10; step < 20; ++step) later.add(EventKind::step_done, 100 * step, step);
     write(folder, head);
     write(folder, later);
-    TraceFileWriter writer(folder.path(), other.header, 0);
-    std::string frames;
-    append_records(frames, other.records);
-    append_pulse(frames, 1400);
-    ASSERT_TRUE(writer.write(frames).ok());
-    if (closed) {
-      ASSERT_TRUE(writer.close().ok());
-    }
+    closed ? write(folder, other) : write_open(folder, other, 1400);
     auto trace = MergedTrace::open(folder.path());
     ASSERT_TRUE(trace.ok());
     const auto records = all(*trace);
@@ -543,6 +545,14 @@ TEST(MergedTrace, AResumptionWithFewerRanksUndoesTheStepsOfTheOthers) {
     EXPECT_EQ(steps_of(1, records), steps_until(10));
     EXPECT_TRUE(trace->missing().empty()) << "a later run has done again what it lacks";
   }
+}
+
+void expect_one_open_trace(const TestFolder& folder, std::int32_t process) {
+  auto trace = MergedTrace::open(folder.path());
+  ASSERT_TRUE(trace.ok());
+  ASSERT_EQ(trace->missing().size(), 1U);
+  const std::string note = "process " + std::to_string(process) + " has not closed its trace";
+  EXPECT_NE(trace->missing()[0].find(note), std::string::npos);
 }
 
 // A process that is killed, and returns to the same run, has lost its last records.
@@ -555,14 +565,8 @@ TEST(MergedTrace, AReturnDoesNotExcuseAnOpenTrace) {
   for (Process* process : {&head, &lost, &back}) process->add(EventKind::step_done, 100, 1);
   write(folder, head);
   write(folder, back);
-  TraceFileWriter writer(folder.path(), lost.header, 0);
-  std::string frames;
-  append_records(frames, lost.records);
-  ASSERT_TRUE(writer.write(frames).ok());
-  auto trace = MergedTrace::open(folder.path());
-  ASSERT_TRUE(trace.ok());
-  ASSERT_EQ(trace->missing().size(), 1U);
-  EXPECT_NE(trace->missing()[0].find("process 1 has not closed its trace"), std::string::npos);
+  write_open(folder, lost);
+  expect_one_open_trace(folder, 1);
 }
 
 // A process that was lost long before the cut of the next run: nobody does again what it lacks.
@@ -581,14 +585,8 @@ TEST(MergedTrace, AResumptionDoesNotExcuseAnEarlierLoss) {
   later.add(EventKind::step_done, 1000, 10);
   write(folder, head);
   write(folder, later);
-  TraceFileWriter writer(folder.path(), lost.header, 0);
-  std::string frames;
-  append_records(frames, lost.records);
-  ASSERT_TRUE(writer.write(frames).ok());
-  auto trace = MergedTrace::open(folder.path());
-  ASSERT_TRUE(trace.ok());
-  ASSERT_EQ(trace->missing().size(), 1U);
-  EXPECT_NE(trace->missing()[0].find("process 1 has not closed its trace"), std::string::npos);
+  write_open(folder, lost);
+  expect_one_open_trace(folder, 1);
 }
 
 // Process 1 is lost in run 11 and returns to it, in a second part. Each of the processes takes 15

@@ -123,14 +123,15 @@ void SupervisorState::on_model_shared(const ModelShared& shared) {
 // The members may have become too few for the new wiring: the present one then takes its place.
 void SupervisorState::install_wiring(InstallView& view) {
   view.kind = wiring_.install(!view.behind.empty() || !view_.new_servers().empty(), view.members);
-  // As much is left as the clock of the roles before says; and a rank may have counted gradients as
-  // its model took them.
-  if (view.kind != ViewKind::members && !view.horizon.by_samples)
-    view.horizon.steps =
-        config_.horizon.from(view.horizon.first_step, view.horizon.first_epoch).steps;
-  // All begin with the step of the rank that has taken most, so that no step has its number twice.
-  if (view.kind != ViewKind::members && view.horizon.by_samples)
-    view.horizon = view.horizon.from(view.horizon.first_step, view_.epochs_done());
+  // All begin together, with as much left as the clock of the roles before says; and a rank may
+  // have counted gradients as its model took them.
+  if (view.kind != ViewKind::members) {
+    Horizon& horizon = view.horizon;
+    if (horizon.by_samples)
+      horizon = horizon.from(horizon.first_step, view_.epochs_done());
+    else
+      horizon.steps = config_.horizon.from(horizon.first_step, horizon.first_epoch).steps;
+  }
   if (view.kind == ViewKind::common_model) config_.models = ViewChange::Models::common();
   if (view.kind != ViewKind::new_wiring) return;
   const std::string why = why_not_fit(wiring_.settings());
