@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "messages/check.hpp"
+#include "messages/payload_kind.hpp"
 
 namespace grapevine {
 namespace {
@@ -19,7 +20,7 @@ static_assert(std::numeric_limits<double>::is_iec559, "doubles travel as IEEE 75
 
 constexpr std::uint32_t kMagic = 0x454E5647;  // "GVNE" in memory order
 
-// ---- The fields of payloads. A new exchange adds one specialization; ids are never reused.
+// ---- The fields of payloads, in the order of PayloadKind; its numbers are never reused.
 // Archives are called with the name of the field, which errors quote.
 
 template <class P>
@@ -27,8 +28,7 @@ struct Wire;
 
 template <>
 struct Wire<Share> {
-  static constexpr std::uint8_t kKind = 1;
-  static constexpr const char* kName = "Share";
+  static constexpr PayloadKind kKind = PayloadKind::share;
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("share.round", p.round);
@@ -39,8 +39,7 @@ struct Wire<Share> {
 
 template <>
 struct Wire<Leave> {
-  static constexpr std::uint8_t kKind = 2;
-  static constexpr const char* kName = "Leave";
+  static constexpr PayloadKind kKind = PayloadKind::leave;
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("leave.last_round", p.last_round);
@@ -49,8 +48,7 @@ struct Wire<Leave> {
 
 template <>
 struct Wire<Chunk> {
-  static constexpr std::uint8_t kKind = 3;
-  static constexpr const char* kName = "Chunk";
+  static constexpr PayloadKind kKind = PayloadKind::chunk;
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("chunk.operation", p.operation);
@@ -62,8 +60,7 @@ struct Wire<Chunk> {
 
 template <>
 struct Wire<Marker> {
-  static constexpr std::uint8_t kKind = 4;
-  static constexpr const char* kName = "Marker";
+  static constexpr PayloadKind kKind = PayloadKind::marker;
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("marker.id", p.id);
@@ -71,8 +68,7 @@ struct Wire<Marker> {
 };
 template <>
 struct Wire<Swap> {
-  static constexpr std::uint8_t kKind = 5;
-  static constexpr const char* kName = "Swap";
+  static constexpr PayloadKind kKind = PayloadKind::swap;
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("swap.exchange", p.exchange);
@@ -83,17 +79,24 @@ struct Wire<Swap> {
 };
 template <>
 struct Wire<ProgressUpdate> {
-  static constexpr std::uint8_t kKind = 6;
-  static constexpr const char* kName = "ProgressUpdate";
+  static constexpr PayloadKind kKind = PayloadKind::progress_update;
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
-    archive("news.steps", p.steps);
+    archive("progress_update.steps", p.steps);
+  }
+};
+template <>
+struct Wire<Activate> {
+  static constexpr PayloadKind kKind = PayloadKind::activate;
+  template <class Archive, class P>
+  static void fields(Archive& archive, P& p) {
+    archive("activate.operation", p.operation);
+    archive("activate.begun", p.begun);
   }
 };
 template <>
 struct Wire<PackedChunk> {
-  static constexpr std::uint8_t kKind = 8;
-  static constexpr const char* kName = "PackedChunk";
+  static constexpr PayloadKind kKind = PayloadKind::packed_chunk;
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("packed.operation", p.operation);
@@ -106,20 +109,8 @@ struct Wire<PackedChunk> {
 };
 
 template <>
-struct Wire<Activate> {
-  static constexpr std::uint8_t kKind = 7;
-  static constexpr const char* kName = "Activate";
-  template <class Archive, class P>
-  static void fields(Archive& archive, P& p) {
-    archive("activate.operation", p.operation);
-    archive("activate.begun", p.begun);
-  }
-};
-
-template <>
 struct Wire<Ask> {
-  static constexpr std::uint8_t kKind = 9;
-  static constexpr const char* kName = "Ask";
+  static constexpr PayloadKind kKind = PayloadKind::ask;
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("ask.exchange", p.exchange);
@@ -127,8 +118,7 @@ struct Wire<Ask> {
 };
 template <>
 struct Wire<Grant> {
-  static constexpr std::uint8_t kKind = 10;
-  static constexpr const char* kName = "Grant";
+  static constexpr PayloadKind kKind = PayloadKind::grant;
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("grant.exchange", p.exchange);
@@ -137,8 +127,7 @@ struct Wire<Grant> {
 };
 template <>
 struct Wire<Commit> {
-  static constexpr std::uint8_t kKind = 11;
-  static constexpr const char* kName = "Commit";
+  static constexpr PayloadKind kKind = PayloadKind::commit;
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("commit.exchange", p.exchange);
@@ -148,8 +137,7 @@ struct Wire<Commit> {
 };
 template <>
 struct Wire<Receipt> {
-  static constexpr std::uint8_t kKind = 12;
-  static constexpr const char* kName = "Receipt";
+  static constexpr PayloadKind kKind = PayloadKind::receipt;
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("receipt.exchange", p.exchange);
@@ -159,8 +147,7 @@ struct Wire<Receipt> {
 };
 template <>
 struct Wire<Parameters> {
-  static constexpr std::uint8_t kKind = 13;
-  static constexpr const char* kName = "Parameters";
+  static constexpr PayloadKind kKind = PayloadKind::parameters;
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("parameters.step", p.step);
@@ -172,8 +159,7 @@ struct Wire<Parameters> {
 
 template <>
 struct Wire<Extension> {
-  static constexpr std::uint8_t kKind = 14;
-  static constexpr const char* kName = "Extension";
+  static constexpr PayloadKind kKind = PayloadKind::extension;
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("extension.type", p.type);
@@ -185,8 +171,7 @@ struct Wire<Extension> {
 
 template <>
 struct Wire<StateChunk> {
-  static constexpr std::uint8_t kKind = 15;
-  static constexpr const char* kName = "StateChunk";
+  static constexpr PayloadKind kKind = PayloadKind::state_chunk;
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("state.transfer", p.transfer);
@@ -233,16 +218,20 @@ void payload_fields(Archive& archive, V& payload) {
   std::visit([&](auto& p) { Wire<std::decay_t<decltype(p)>>::fields(archive, p); }, payload);
 }
 
-std::uint8_t kind_of(const Payload& payload) {
+PayloadKind kind_of(const Payload& payload) {
   return std::visit([](const auto& p) { return Wire<std::decay_t<decltype(p)>>::kKind; }, payload);
 }
+
+template <std::size_t I>
+constexpr std::uint8_t kKindNumber =
+    static_cast<std::uint8_t>(Wire<std::variant_alternative_t<I, Payload>>::kKind);
 
 // Makes `payload` an empty message of `kind`; false where there is no such kind.
 template <std::size_t... I>
 bool emplace_kind(std::uint8_t kind, Payload& payload, std::index_sequence<I...>) {
-  return ((kind == Wire<std::variant_alternative_t<I, Payload>>::kKind &&
-           (payload.emplace<I>(), true)) ||
-          ...);
+  static_assert(((kKindNumber<I> == I + 1) && ...) && sizeof...(I) == kLastPayloadKind,
+                "PayloadKind has the order of Payload's alternatives");
+  return ((kind == kKindNumber<I> && (payload.emplace<I>(), true)) || ...);
 }
 
 bool emplace_kind(std::uint8_t kind, Payload& payload) {
@@ -549,7 +538,7 @@ EncodedHeader encode_header(const Envelope& envelope) {
   Writer write(out);
   write("magic", kMagic);
   write("format version", kCodecVersion);
-  write("payload kind", kind_of(envelope.payload));
+  write("payload kind", static_cast<std::uint8_t>(kind_of(envelope.payload)));
   write.zeros("reserved", 1);
   write("header length", static_cast<std::uint32_t>(size));
   envelope_fields(write, envelope);
@@ -566,7 +555,7 @@ std::vector<FrozenTensor> payload_of(const Envelope& envelope) {
 
 std::string payload_name(const Payload& payload) {
   if (const auto* extension = std::get_if<Extension>(&payload)) return extension->type;
-  return std::visit([](const auto& p) { return Wire<std::decay_t<decltype(p)>>::kName; }, payload);
+  return name_of(kind_of(payload));
 }
 
 std::uint64_t wire_size(const Envelope& envelope) {

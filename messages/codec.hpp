@@ -4,9 +4,7 @@
 //   offset  size
 //        0     4  magic "GVNE"
 //        4     2  format version
-//        6     1  payload kind: 1 Share, 2 Leave, 3 Chunk, 4 Marker, 5 Swap, 6 ProgressUpdate,
-//              7 Activate, 8 PackedChunk, 9 Ask, 10 Grant, 11 Commit, 12 Receipt, 13 Parameters,
-//              14 Extension, 15 StateChunk
+//        6     1  payload kind: the number of PayloadKind (payload_kind.hpp)
 //        7     1  zero
 //        8     4  bytes of the whole header
 //       12     4  from
@@ -77,7 +75,7 @@ struct DecodedHeader {
 EncodedHeader encode_header(const Envelope& envelope);
 std::vector<FrozenTensor> payload_of(const Envelope& envelope);
 
-// The name of the message's type, for people: of an Extension its own.
+// The message's kind in words (name_of(PayloadKind)); of an Extension the name of its type.
 std::string payload_name(const Payload& payload);
 
 // Bytes that the message takes on the wire, header and payload; encodes nothing.

@@ -111,7 +111,7 @@ bool is_fresh(const at::Tensor& t) {
   }();
   c10::TensorImpl& object = *t.unsafeGetTensorImpl();
   return object.key_set() == keys && object.autograd_meta() == nullptr && !object.is_inference() &&
-         !object.has_named_tensor_meta() && t.getIntrusivePtr().weak_use_count() == 1;
+         t.getIntrusivePtr().weak_use_count() == 1;
 }
 
 // copy_ rather than clone: it also resolves lazy negation and conjugation.

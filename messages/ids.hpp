@@ -9,17 +9,4 @@ using Step = std::int64_t;     // gradients a rank has consumed, from 0
 using Version = std::int64_t;  // updates a model has received, from 0
 using Epoch = std::int64_t;    // passes over the whole data set by all ranks together, from 0
 
-// One gradient of one rank at one step. The ledger counts each exactly once.
-struct ContributionId {
-  Rank origin = 0;
-  Step step = 0;
-
-  friend bool operator==(ContributionId a, ContributionId b) {
-    return a.origin == b.origin && a.step == b.step;
-  }
-  friend bool operator<(ContributionId a, ContributionId b) {
-    return a.origin != b.origin ? a.origin < b.origin : a.step < b.step;
-  }
-};
-
 }  // namespace grapevine

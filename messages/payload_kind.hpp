@@ -4,7 +4,8 @@
 
 namespace grapevine {
 
-// In the order of Payload's alternatives (protocol.hpp), from 1. Part of the trace's file format.
+// In the order of Payload's alternatives (protocol.hpp), from 1. Part of the codec's and the
+// trace's formats: a number is never reused.
 enum class PayloadKind : std::uint8_t {
   none,
   share,

@@ -1,4 +1,6 @@
-// The messages between ranks. A new exchange adds a struct here and a specialization in codec.cpp.
+// The messages between ranks. A new payload is added to: this file, PayloadKind (payload_kind.*),
+// Wire in codec.cpp, payload_place.cpp and, if it has a vector of a model,
+// device/model_vectors.hpp.
 #pragma once
 #include <cstddef>
 #include <cstdint>

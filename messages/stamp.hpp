@@ -15,8 +15,6 @@ struct Stamp {
   Timestamp sent{0};           // sender's clock
   std::uint16_t hop = 0;       // ranks that have passed the message on; no role sets it yet
   std::uint64_t sequence = 0;  // per sender, from 1: names the message in traces
-
-  ContributionId contribution() const { return {origin, step}; }
 };
 
 }  // namespace grapevine

@@ -1,6 +1,7 @@
-// Texts of files and command lines that error messages quote: a message is one line.
+// Texts of files, command lines and other processes that messages quote: a message is one line.
 #pragma once
 #include <algorithm>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,16 @@ inline bool has_control_characters(std::string_view text) {
 // With '?' for each of them.
 inline std::string without_control_characters(std::string text) {
   std::replace_if(text.begin(), text.end(), &is_control_character, '?');
+  return text;
+}
+
+// A text from another process as one line: at most `most` bytes of it, with `in_place` for each
+// control character.
+inline constexpr std::size_t kLongestForeignText = 4096;
+inline std::string one_line(std::string text, std::size_t most = kLongestForeignText,
+                            char in_place = ' ') {
+  if (text.size() > most) text.resize(most);
+  std::replace_if(text.begin(), text.end(), &is_control_character, in_place);
   return text;
 }
 

@@ -8,7 +8,8 @@
 
 namespace grapevine {
 
-// Thread-safe. One for each kind of line; `now` is an argument so that tests choose it.
+// Thread-safe. One for each kind of line; `now` is an argument so that tests choose it, and actors
+// give the time of their clock.
 class LogLimit {
  public:
   using Clock = std::chrono::steady_clock;

@@ -276,8 +276,8 @@ void MergedTrace::drop_undone(Cursor& cursor, const Marks& marks, std::int32_t r
     cursor.undone_from[f] = 0;
 }
 
-// Once, although later files of a process repeat them; those after the checkpoint that a later run
-// has resumed from did not happen.
+// Takes each change once, although later files of a process repeat it. Changes after the checkpoint
+// from which a later run resumed did not happen.
 void MergedTrace::collect_changes() {
   for (std::size_t i = 0; i < files_.size(); ++i)
     for (const SettingsChange& change : files_[i].changes) {
@@ -481,7 +481,7 @@ bool MergedTrace::read(Cursor& cursor, std::size_t number, std::vector<TraceReco
   return true;
 }
 
-// Once, however often the trace is read.
+// Notes each text once, however often the trace is read.
 void MergedTrace::note(const std::string& missing) {
   if (std::find(missing_.begin(), missing_.end(), missing) == missing_.end())
     missing_.push_back(missing);
@@ -535,7 +535,7 @@ void MergedTrace::release(Rank sender) {
   for (const Rank rank : released) push(rank);
 }
 
-// Only where records are missing: receipts that wait for each other.
+// Receipts wait for each other only if records are missing: releases one of them.
 bool MergedTrace::release_any() {
   for (Cursor& sender : cursors_)
     if (!sender.held.empty()) {

@@ -12,7 +12,7 @@
 
 namespace grapevine {
 
-// A process of the run stood still (SIGSTOP, swapping, a suspended machine), by the common clock.
+// A process of the run was paused (SIGSTOP, swapping, a suspended machine), by the common clock.
 struct ProcessPause {
   std::int32_t process = 0;
   Pause pause;

@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <iterator>
 #include <regex>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -292,22 +292,6 @@ Expected<void> read_frame(std::FILE* file, const RecordsFrame& frame, std::strin
       std::fread(body.data(), 1, body.size(), file) < body.size())
     return Error{Errc::io, "the trace cannot be read any more: it has been removed or replaced"};
   return {};
-}
-
-Expected<std::vector<TraceRecord>> read_trace_file(const std::string& path) {
-  const auto index = index_trace_file(path);
-  if (!index) return index.error();
-  const OpenFile file(std::fopen(path.c_str(), "rb"));
-  if (!file) return cannot_read(path, std::strerror(errno));
-  std::vector<TraceRecord> all, some;
-  std::string body;
-  const std::int32_t ranks = index->header.most_ranks();
-  for (const RecordsFrame& frame : index->records) {
-    if (auto read = read_frame(file.get(), frame, body); !read) return read.error();
-    if (auto decoded = decode_records(body, some, ranks); !decoded) return decoded.error();
-    std::move(some.begin(), some.end(), std::back_inserter(all));
-  }
-  return all;
 }
 
 }  // namespace grapevine

@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "messages/expected.hpp"
@@ -76,7 +75,7 @@ struct RecordsFrame {
   RecordsHead head;
 };
 
-// The process stood still between these times of its clock, those of two pulses: none came between,
+// The process was paused between these times of its clock, those of two pulses: none came between,
 // although several were due.
 struct Pause {
   std::int64_t begin_ns = 0, end_ns = 0;
@@ -106,8 +105,5 @@ Expected<TraceFileIndex> index_trace_file(const std::string& path);
 
 // Reads the body of a frame that was indexed. Errors (io).
 Expected<void> read_frame(std::FILE* file, const RecordsFrame& frame, std::string& body);
-
-// All records of a file in its order. Errors as above, and (protocol) of damaged records.
-Expected<std::vector<TraceRecord>> read_trace_file(const std::string& path);
 
 }  // namespace grapevine

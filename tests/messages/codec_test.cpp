@@ -494,7 +494,7 @@ TEST(Codec, ErrorsNameTheFieldOfAnExtension) {
 
 TEST(Codec, AnExtensionHasTheNameOfItsType) {
   EXPECT_EQ(payload_name(Extension{"mine", {}, {}, {}}), "mine");
-  EXPECT_EQ(payload_name(Leave()), "Leave");
+  EXPECT_EQ(payload_name(PackedChunk()), "packed chunk");
 }
 
 TEST(Codec, EveryTruncationAndEveryTrailingByteIsRefused) {

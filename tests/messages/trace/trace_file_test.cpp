@@ -12,6 +12,7 @@
 
 #include "messages/trace/merged_trace.hpp"
 #include "tests/apps/trace/trace_folder.hpp"
+#include "tests/messages/trace/all_records.hpp"
 #include "tests/messages/trace/random_records.hpp"
 
 namespace grapevine {
