@@ -11,10 +11,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <system_error>
 #include <vector>
@@ -131,6 +133,61 @@ std::string own_address_towards(const std::string& host) {
 
 namespace {
 
+constexpr char kFreePort[] = ", or 0 for one that is free";
+constexpr char kHostNameCharacters[] =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+
+std::optional<std::uint16_t> port_in(const std::string& digits) {
+  std::uint16_t port = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stopped, error] = std::from_chars(digits.data(), end, port);
+  return error == std::errc() && stopped == end ? std::optional(port) : std::nullopt;
+}
+
+std::optional<ListenAddress> host_and_port(const std::string& text) {
+  const auto colon = text.rfind(':');
+  if (colon == std::string::npos) return std::nullopt;
+  std::string host = text.substr(0, colon);
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  const auto port = port_in(text.substr(colon + 1));
+  const char* const refused = bracketed ? " \t/@" : " \t/@:";
+  if (!port || host.empty() || host.find_first_of(refused) != std::string::npos)
+    return std::nullopt;
+  return ListenAddress{std::move(host), *port};
+}
+
+}  // namespace
+
+Expected<ListenAddress> parse_listen_address(const std::string& option, const std::string& text,
+                                             std::uint16_t least_port) {
+  auto address = host_and_port(text);
+  if (address && address->port >= least_port) return *std::move(address);
+  const bool many_colons = std::count(text.begin(), text.end(), ':') > 1;
+  return bad_input(option + " '" + text + "': expected " +
+                   (many_colons ? "[ADDRESS]:PORT, as of IPv6" : "HOST:PORT") +
+                   ", with a port from 1 to 65535" + (least_port == 0 ? kFreePort : ""));
+}
+
+Expected<ListenAddress> parse_named_address(const std::string& option, const std::string& text) {
+  const auto at = text.find('@');
+  const bool has_name = at != std::string::npos;
+  const std::string name = has_name ? text.substr(0, at) : "";
+  const std::string place = has_name ? text.substr(at + 1) : text;
+  const bool is_name = !has_name || (!name.empty() && name.find_first_not_of(kHostNameCharacters) ==
+                                                          std::string::npos);
+  auto address = host_and_port(place);
+  if (const auto port = port_in(place)) address = ListenAddress{"127.0.0.1", *port};
+  if (!is_name || !address)
+    return bad_input(option + " '" + text +
+                     "': expected PORT, HOST:PORT or NAME@HOST:PORT, with a port from 1 to 65535" +
+                     kFreePort);
+  address->name = name;
+  return *std::move(address);
+}
+
+namespace {
+
 // An errno; 0: this process may listen there.
 int listening_error(const SocketAddress& address, bool also_listen) {
   const FileDescriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -154,7 +211,7 @@ std::string listening_address(const std::string& host, bool all_here) {
   return chosen_address(own, loopback, all_here || is_loopback_host(host));
 }
 
-// With several addresses others may use any of them.
+// Of several addresses the other machines may use any: then the process listens on all interfaces.
 std::string chosen_address(const std::vector<std::string>& own,
                            const std::vector<std::string>& loopback, bool loopback_meant) {
   if (loopback_meant && !loopback.empty()) return loopback.front();

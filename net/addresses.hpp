@@ -52,6 +52,20 @@ std::string chosen_address(const std::vector<std::string>& own,
 // system's text, such as "Address already in use".
 Expected<void> can_listen(const std::string& host, std::uint16_t port);
 
+// The address at which a program listens.
+struct ListenAddress {
+  std::string host = "127.0.0.1";  // an address or a name; 0.0.0.0: all interfaces
+  std::uint16_t port = 0;          // 0: one that is free
+  std::string name = {};           // by which other machines know it; empty: none
+};
+
+// "HOST:PORT" or "[IPV6]:PORT", with a port from `least_port`, which is 0 or 1. Errors (bad_input)
+// name `option`.
+Expected<ListenAddress> parse_listen_address(const std::string& option, const std::string& text,
+                                             std::uint16_t least_port = 0);
+// Also "PORT" alone, on loopback, and each of them behind "NAME@". Errors (bad_input) as above.
+Expected<ListenAddress> parse_named_address(const std::string& option, const std::string& text);
+
 // Whether `host` is this machine: "localhost", 127.x.y.z or ::1. Other names are not
 // looked up.
 bool is_loopback_host(const std::string& host);

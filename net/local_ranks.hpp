@@ -34,11 +34,11 @@ class LocalRanks {
   bool peer_down(Rank peer, const std::string& reason);
   // As peer_down() of all ranks of another process.
   bool process_down(std::int32_t process, const std::string& reason);
-  // The ranks of another process are up again: what they send is delivered after the reports of
+  // The ranks of another process are up again: their messages are delivered after the reports of
   // their loss.
   void process_up(std::int32_t process);
-  // The ranks of another process are down, which nobody is told: it was lost before this process
-  // joined.
+  // The ranks of another process are down, which is not reported to local ranks: the process was
+  // lost before this one joined.
   void process_absent(std::int32_t process);
   // Whether a rank of another process is up.
   bool is_up(std::int32_t process) const;

@@ -18,6 +18,11 @@ struct Placement {
   bool is_local(Rank rank) const {
     return process_of[static_cast<std::size_t>(rank)] == own_process;
   }
+  // False also for a number that is no rank.
+  bool lives_in(Rank rank, std::int32_t process) const {
+    return rank >= 0 && rank < world_size() &&
+           process_of[static_cast<std::size_t>(rank)] == process;
+  }
 };
 
 }  // namespace grapevine

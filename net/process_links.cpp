@@ -109,7 +109,7 @@ void ProcessLinks::expect(std::int32_t process) {
   absent_.erase(process);
 }
 
-// The first other process with that link, or -1; of lost ones, only those that were present.
+// The first other process with that link, or -1. Processes that were absent do not count as lost.
 // REQUIRES: mutex_ is held.
 std::int32_t ProcessLinks::first(Link link) const {
   for (std::int32_t p = 0; index(p) < links_.size(); ++p)

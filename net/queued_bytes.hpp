@@ -19,7 +19,7 @@ class QueuedBytes {
   QueuedBytes(const QueuedBytes&) = delete;
   QueuedBytes& operator=(const QueuedBytes&) = delete;
 
-  // Counts in that total from now on, with what waits already; null: in none.
+  // Counts in that total from now on, with the bytes that wait already; null: in none.
   void count_in(std::shared_ptr<QueuedTotal> total) {
     const std::uint64_t own = own_;
     clear();

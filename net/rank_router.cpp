@@ -1,10 +1,28 @@
 #include "net/rank_router.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "messages/check.hpp"
 
 namespace grapevine {
+
+Expected<void> check_sender(const Placement& placement, std::int32_t process, Rank from, Rank to) {
+  if (!placement.lives_in(from, process))
+    return Error{Errc::protocol,
+                 fmt::format("a message from rank {}, which is not in that process", from)};
+  if (!placement.is_local(to))
+    return Error{Errc::protocol,
+                 fmt::format("a message for rank {}, which is not in this process", to)};
+  return {};
+}
+
+Expected<void> check_departure(const Placement& placement, std::int32_t process, Rank rank) {
+  if (placement.lives_in(rank, process)) return {};
+  return Error{Errc::protocol,
+               fmt::format("the departure of rank {}, which is not in that process", rank)};
+}
 
 Expected<void> RankRouter::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
   return local_.attach(rank, std::move(inbox));

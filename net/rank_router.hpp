@@ -27,11 +27,17 @@ struct EncodedMessage {
   std::vector<FrozenTensor> payload;
 };
 
-// To be sent to another process, in this order.
+// A message or departure that waits to be sent to another process, in the order of the queue.
 struct Outgoing {
   std::int32_t process = 0;
   std::variant<EncodedMessage, Departure> what;
 };
+
+// Whether `process` may send a message of rank `from` to rank `to`, as it has. Errors (protocol).
+// REQUIRES: `to` is a rank.
+Expected<void> check_sender(const Placement& placement, std::int32_t process, Rank from, Rank to);
+// Whether `process` may announce the departure of `rank`. Errors (protocol).
+Expected<void> check_departure(const Placement& placement, std::int32_t process, Rank rank);
 
 // LocalRanks, and a queue of outgoing messages, in the order of each thread: the departure of a
 // rank follows all earlier messages of the departing thread. A concurrent message of another thread

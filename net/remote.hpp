@@ -41,8 +41,8 @@ class RemoteTransport : public Transport {
   virtual Expected<void> connect(const std::vector<std::string>& addresses,
                                  const Placement& placement, Duration patience,
                                  const ConnectOptions& options) = 0;
-  // For a job whose processes no other program can reach: without a token, until the patience is
-  // over.
+  // Without a token, for a job whose processes no other program can reach, and without a way to
+  // cancel it.
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
                          Duration patience) {
     return connect(addresses, placement, patience, {});

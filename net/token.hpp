@@ -9,6 +9,10 @@
 
 namespace grapevine {
 
+// The environment variable with the secret of a job, by which its processes know each other: that
+// of the user, or random, for each job its own.
+inline constexpr char kJobTokenVariable[] = "GRAPEVINE_JOB_TOKEN";
+
 // Random bytes of a nonce: enough that no two are ever the same.
 inline constexpr std::size_t kNonceBytes = 16;
 
@@ -27,7 +31,7 @@ using JobToken = std::array<std::byte, 16>;
 
 // The token of the job with the secret `key` (which may be empty) and the public `nonce`.
 JobToken job_token(const std::string& key, const std::string& nonce);
-// In constant time.
+// The time that it takes depends on neither token.
 bool equal_tokens(const JobToken& a, const JobToken& b);
 
 }  // namespace grapevine

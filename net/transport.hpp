@@ -19,8 +19,8 @@ class Inbox {
   // Exactly once per lost peer, after the last message of that peer. `reason`: why the link to it
   // broke, one phrase; empty where the peer left, or was reported as lost by process_down().
   virtual void peer_down(Rank peer, const std::string& reason) = 0;
-  // A message of `peer` is lost for ever: only of a transport that may lose those that a role can
-  // do without.
+  // A message of `peer` is lost for ever. Only a transport calls it that may lose messages without
+  // which a role can continue.
   virtual void lost(Rank /*peer*/) {}
 };
 
@@ -54,7 +54,7 @@ class Transport {
   // Bytes of messages that wait in this process until the links to other processes take them, at
   // the moment. 0 where nothing waits, and where the transport does not count them.
   virtual std::uint64_t queued_bytes() const { return 0; }
-  // What a message counts for in bytes_sent.
+  // The bytes for which a message counts in bytes_sent.
   virtual std::uint64_t size_of(const Envelope& envelope) const { return wire_size(envelope); }
 };
 

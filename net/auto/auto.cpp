@@ -28,8 +28,8 @@ constexpr Wire kLocal = Wire::tcp;
 std::size_t index(Wire wire) { return static_cast<std::size_t>(wire); }
 std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
-// Where the messages of all wires for the local ranks meet: one at a time for each rank, in the
-// order of each wire. Thread-safe.
+// Delivers the messages of all wires to the local ranks: one at a time for each rank, in the order
+// of each wire. Thread-safe.
 class Desk {
  public:
   explicit Desk(const Placement& placement)
@@ -75,7 +75,7 @@ class Desk {
   std::vector<Mailbox> boxes_;  // guarded by mutex_, by rank
 };
 
-// What one wire has for one local rank.
+// The inbox of one local rank at one wire.
 class Proxy final : public Inbox {
  public:
   Proxy(std::shared_ptr<Desk> desk, Rank rank, Wire wire)
@@ -149,7 +149,7 @@ class AutoTransport final : public RemoteTransport {
   // Constant from connect() on.
   Placement placement_;
   std::shared_ptr<Desk> desk_;
-  // By process, from connect() on: the wire that it used last; it changes where a process returns.
+  // By process, from connect() on: the wire to it. It may change when the process returns.
   std::vector<std::atomic<Wire>> wire_of_;
 };
 
@@ -213,7 +213,7 @@ Expected<void> AutoTransport::choose(const Addresses& addresses, const Placement
   return {};
 }
 
-// For this wire, the processes of the others are absent: it may hear of them later.
+// For this wire, processes that use another wire are absent: they may connect to it later.
 Expected<void> AutoTransport::connect_over(Wire wire, const Addresses& addresses,
                                            const Placement& placement, Duration patience,
                                            const ConnectOptions& options) {
@@ -240,7 +240,7 @@ Expected<void> AutoTransport::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
   bool opened = false;
   for (const Wire wire : {kLocal, Wire::shm, Wire::ucx}) {
     if (part(wire) == nullptr) continue;
-    // The wires deliver at once what they have: the desk must be open. A rank that is refused has
+    // The wires deliver waiting messages at once: the desk must be open. A rank that is refused has
     // an open desk already, or none.
     if (known && !opened && !desk_->is_open(rank)) {
       desk_->open(rank, inbox);

@@ -22,7 +22,7 @@ namespace shm {
 namespace {
 
 constexpr char kScheme[] = "shm:";
-// For a process that is too busy to accept.
+// How long a process that is too busy to accept is waited for.
 constexpr Duration kBusyPatience = std::chrono::seconds(5);
 constexpr Duration kBusyPause = std::chrono::milliseconds(10);
 
@@ -200,7 +200,7 @@ Expected<std::unique_ptr<RemoteTransport>> make_shm_transport(const ShmOptions& 
                  "shared memory needs /proc, to know the processes of this host: mount "
                  "it, or use --transport tcp"};
   const std::string name = "grapevine-" + random_hex(kNonceBytes);
-  // What a link needs, tried out before another process depends on it.
+  // Makes the parts of a link once, before another process depends on it: an error is found here.
   const Expected<shm::Ends> ends = shm::make_ends();
   if (!ends) return ends.error();
   auto wire = shm::ShmWire::listen(name, options);

@@ -35,7 +35,7 @@ struct ShmOptions {
 // with one copy. Without memory for an arena, payloads are copied through the queue.
 //
 // Memory has no names: it ends with the processes that map it. A received tensor stays valid after
-// the death of its sender. What a dead receiver had is used again.
+// the death of its sender. The memory of payloads that a dead receiver had is used again.
 //
 // Beyond the contracts of Transport and RemoteTransport:
 //  - All processes are on one host (host_key()), in one network namespace, of one user.
@@ -45,7 +45,8 @@ struct ShmOptions {
 //  - send() copies the payload; it waits for nothing.
 //  - Messages for a local rank that has not attached yet wait for it, as do its peer_downs. A rank
 //    that has left cannot return.
-//  - What no peer writes ends its link; its ranks are then down, with that reason.
+//  - Bytes that no peer writes end the link; the ranks of that process are then down, with that
+//    reason.
 //  - If connect() fails, this transport is of no further use.
 //  - REQUIRES: tensors on the CPU; the destructor runs on no thread of the transport.
 //
@@ -57,9 +58,9 @@ Expected<std::unique_ptr<RemoteTransport>> make_shm_transport(const ShmOptions& 
 std::string shm_host_key();
 
 // Whether this process could connect to a transport with that address now. Both processes of a pair
-// have to find the same, so what may be otherwise a moment later is no answer: a process that is
-// too busy to accept is waited for, some seconds at most. Errors: timeout: it stays busy; io: this
-// process has no descriptors or memory left.
+// must get the same answer. A process that is too busy to accept could accept a moment later, so it
+// is waited for, some seconds at most. Errors: timeout: it stays busy; io: this process has no
+// descriptors or memory left.
 Expected<bool> reaches_by_shm(const std::string& address);
 
 }  // namespace grapevine

@@ -16,7 +16,7 @@ namespace {
 // A segment is larger than its first tensor by no more than this: its pages have memory at once.
 constexpr std::uint64_t kMostAhead = std::uint64_t{64} << 20;
 
-// Of the machine, or of the control group of this process where that is less.
+// Bytes of the machine, or of the control group of this process where that has fewer.
 std::uint64_t memory_of_machine() {
   const auto physical = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
                         static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -27,13 +27,13 @@ std::uint64_t memory_of_machine() {
 
 }  // namespace
 
-// Of the tensors of an arena.
+// The memory of a tensor in an arena.
 class ArenaMemory final : public TensorMemory {
  public:
   ArenaMemory(std::shared_ptr<Arena> arena, const BlockPlace& place, std::uint64_t bytes)
       : arena_(std::move(arena)), place_(place), bytes_(bytes) {}
   ~ArenaMemory() override { arena_->give_back(place_, bytes_); }
-  // What is lent has a handle in a Lender: the last handle is then never here.
+  // A tensor that is lent has a handle in a Lender, so that the last handle is never here.
   bool exclusive() const override { return true; }
 
   const Arena* arena() const { return arena_.get(); }

@@ -51,7 +51,7 @@ struct Answer {
   Refusal refusal = Refusal::none;
 };
 
-// Who speaks; constant for a transport.
+// The process that greets; constant for a transport.
 struct Identity {
   std::int32_t process = 0;
   std::uint64_t placement = 0;
@@ -67,7 +67,7 @@ std::array<char, kProofDigits> proof_of_dialer(const JobToken& token, const ShmH
                                                const ShmHello& acceptor);
 bool is_equal(const std::array<char, kProofDigits>& a, const std::array<char, kProofDigits>& b);
 
-// What a process has of a link: the queue that it writes, and the lease (shm_lender.hpp) that it
+// One side of a link: the queue that the process writes, and the lease (shm_lender.hpp) that it
 // holds, whose other end the other process watches.
 struct Ends {
   std::shared_ptr<SharedMemory> outbox;

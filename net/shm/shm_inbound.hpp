@@ -38,7 +38,7 @@ class Returns {
 class RecordSink {
  public:
   virtual ~RecordSink() = default;
-  // Before anything is allocated: may a message go from `from` to `to` here?
+  // Whether a message may go from `from` to `to` here. Called before anything is allocated.
   virtual Expected<void> admit(Rank from, Rank to) = 0;
   virtual void on_message(Envelope envelope) = 0;
   virtual Expected<void> on_departure(Rank rank) = 0;
@@ -56,7 +56,7 @@ class Inbound {
           const CodecLimits& limits);
 
   // Takes at most `most` records; returns their number. Errors (protocol, io): bytes that no peer
-  // sends, a lack of memory, a refusal of the sink. Throws what the allocator throws.
+  // sends, a lack of memory, a refusal of the sink. Throws as the allocator does.
   Expected<int> receive(RecordSink& sink, int most);
 
   // Reads the packets on the socket. False: the other end is closed. Errors: protocol; io: a lack

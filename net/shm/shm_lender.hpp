@@ -16,7 +16,7 @@
 namespace grapevine::shm {
 
 // Keeps each payload until the receiver has returned it, or has ended: also after the loss of the
-// link, because a process that was only slow still reads what it has. Thread-safe.
+// link, because a process that was only slow still reads its payloads. Thread-safe.
 class Lender {
  public:
   // `lease`: the end of a pipe whose other end closes with the receiver's last handle on anything
@@ -25,8 +25,8 @@ class Lender {
 
   // The slot by which the receiver returns it; none: as many as possible are lent.
   std::optional<std::uint32_t> lend(FrozenTensor payload);
-  // Lets go of what was returned. Errors (protocol): the receiver returns what it does not have.
-  // Nothing is let go of from then on, until the lease ends.
+  // Releases the payloads that were returned. Errors (protocol): the receiver returns a payload
+  // that it does not have; from then on no payload is released until the lease ends.
   Expected<void> collect();
 
   // The link is lost, nothing more is lent: payloads end with the lease.

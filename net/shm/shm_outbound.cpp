@@ -199,7 +199,7 @@ bool Outbound::pass_segment(std::uint32_t id) {
   return true;
 }
 
-// The receiver need not map any longer what this process has freed.
+// The receiver need not map segments any longer that this process has freed.
 void Outbound::retire_segments() {
   for (auto it = passed_.begin(); it != passed_.end();) {
     if (arena_->segment(*it) != nullptr) {

@@ -20,24 +20,24 @@ namespace grapevine::shm {
 //
 // A tensor travels as a block of the arena: at no cost where it lies there already, else after one
 // copy. At most `copied_bytes` of such copies are unread (one copy may be larger); further messages
-// wait. Small tensors are copied into the queue. So is, in fragments, what the arena has no memory
-// for, so that each message arrives whatever the receiver keeps.
+// wait. Small tensors are copied into the queue, and so are, in fragments, tensors for which the
+// arena has no memory: each message arrives, however many tensors the receiver keeps.
 //
-// One thread at a time. Errors of all functions (protocol): the receiver does what no receiver
-// does; the link is then of no use.
+// One thread at a time. Errors of all functions (protocol): the receiver violates the protocol; the
+// link is then of no use.
 class Outbound {
  public:
   Outbound(std::shared_ptr<SharedMemory> outbox, int socket, std::shared_ptr<Lender> lender,
            std::shared_ptr<Arena> arena, std::uint64_t copied_bytes);
 
   Expected<void> push(std::variant<EncodedMessage, Departure> what);
-  // Sends what waits.
+  // Sends waiting messages, as far as there is room.
   Expected<void> pump();
   // Nothing is pushed any more.
   Expected<void> say_goodbye();
 
   bool waits() const { return !queue_.empty(); }
-  // Of the messages that wait here.
+  // The bytes of the messages that wait here.
   QueuedBytes& queued_bytes() { return queued_bytes_; }
   bool said_goodbye() const { return ending_ && queue_.empty(); }
   // Changes while the receiver reads.

@@ -21,7 +21,7 @@ enum class Where : std::uint32_t { nowhere = 0, inlined = 1, fragments = 2, bloc
 
 struct TensorPart {
   Where where = Where::nowhere;
-  // Of a block: it lies in that segment, at that offset, and is returned by its slot.
+  // For `block`: it lies in that segment, at that offset, and is returned by its slot.
   std::uint32_t segment = 0;
   std::uint32_t slot = 0;
   std::uint32_t exclusive = 0;  // 1: the sender reads it no more, the receiver may write it

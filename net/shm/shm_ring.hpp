@@ -14,8 +14,8 @@ namespace grapevine::shm {
 inline constexpr std::uint64_t kRingBytes = std::uint64_t{256} << 10;
 inline constexpr std::uint32_t kSlots = 1024;  // payloads that one process has lent to another
 
-// Made by the process that sends, mapped by the one that receives. Each field has one writer. Both
-// keep what they have written in memory of their own as well, and check what the other writes.
+// Made by the process that sends, mapped by the one that receives. Each field has one writer. Each
+// side also keeps its own fields in memory of its own, and checks those of the other side.
 struct ShmOutbox {
   alignas(64) std::atomic<std::uint64_t> written;   // sender: bytes of records, ever
   alignas(64) std::atomic<std::uint64_t> read;      // receiver: bytes of records, ever
@@ -56,7 +56,7 @@ class RingWriter {
   Expected<std::byte*> reserve(std::size_t bytes);
   void publish(RecordKind kind, std::size_t bytes);
 
-  // Bytes of records ever, and those that the receiver has read, as far as is known.
+  // The bytes of all records so far, and of those that the receiver has read, by the last look().
   std::uint64_t written() const { return written_; }
   std::uint64_t read() const { return read_; }
   Expected<void> look();  // brings read() up to date
@@ -82,7 +82,7 @@ class RingReader {
     const std::byte* body = nullptr;  // in shared memory: the sender may change it at any time
     std::size_t bytes = 0;            // of the body
   };
-  // The oldest unread record; none: there is none. Errors (protocol): what no sender writes.
+  // The oldest unread record; none: all are read. Errors (protocol): bytes that no sender writes.
   Expected<std::optional<Record>> next();
   // The sender may use the memory of that record again.
   void done(const Record& record);

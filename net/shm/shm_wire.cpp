@@ -1,6 +1,5 @@
 #include "net/shm/shm_wire.hpp"
 
-#include <fmt/format.h>
 #include <sched.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
@@ -25,7 +24,7 @@ constexpr Clock::duration kLookAtSockets = 1ms;  // while messages arrive withou
 constexpr Clock::duration kUsualSpin = 50us;
 constexpr int kRecordsAtOnce = 64;
 constexpr int kLooks = 100;
-// More than a queue can have: of a process that is given up, which may still write.
+// More records than a queue can have. A process that is given up may still write.
 constexpr int kRecordsAtMost = kRingBytes / 8;
 
 // Polling helps only where the awaited process runs at the same time.
@@ -42,31 +41,17 @@ class Receiver final : public RecordSink {
       : router_(router), process_(process), said_goodbye_(said_goodbye) {}
 
   Expected<void> admit(Rank from, Rank to) override {
-    if (!lives_there(from))
-      return Error{Errc::protocol,
-                   fmt::format("a message from rank {}, which is not in that process", from)};
-    if (!router_.placement().is_local(to))
-      return Error{Errc::protocol,
-                   fmt::format("a message for rank {}, which is not in this process", to)};
-    return {};
+    return check_sender(router_.placement(), process_, from, to);
   }
   void on_message(Envelope envelope) override { router_.arrived(std::move(envelope)); }
   Expected<void> on_departure(Rank rank) override {
-    if (!lives_there(rank))
-      return Error{Errc::protocol,
-                   fmt::format("the departure of rank {}, which is not in that process", rank)};
-    router_.rank_left(rank);
-    return {};
+    Expected<void> checked = check_departure(router_.placement(), process_, rank);
+    if (checked) router_.rank_left(rank);
+    return checked;
   }
   void on_goodbye() override { said_goodbye_ = true; }
 
  private:
-  bool lives_there(Rank rank) const {
-    const Placement& placement = router_.placement();
-    return rank >= 0 && rank < placement.world_size() &&
-           placement.process_of[static_cast<std::size_t>(rank)] == process_;
-  }
-
   RankRouter& router_;
   const std::int32_t process_;
   bool& said_goodbye_;
@@ -158,7 +143,7 @@ void ShmWire::post() {
       post_all();
       if (post_requests_.fetch_sub(requests) == requests) return;
     }
-  } catch (...) {  // above all a lack of memory; what waits leaves with the next call
+  } catch (...) {  // above all a lack of memory; waiting messages leave with the next call
     post_requests_ = 0;
     throw;
   }
@@ -276,7 +261,7 @@ bool ShmWire::receive(const LinkPtr& link, int most) {
   return moved;
 }
 
-// What is in the queue arrives before the loss of the link.
+// The records in the queue arrive before the loss of the link.
 void ShmWire::drain(const LinkPtr& link) { receive(link, kRecordsAtMost); }
 
 // An error of one link, above all a lack of memory, ends that link.
@@ -366,10 +351,8 @@ void ShmWire::beat(Clock::time_point now) {
     link->beats = beats;
     if (now - link->alive_at > options_.heartbeat_timeout) silent.push_back(link);
   }
-  const auto ms =
-      std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat_timeout).count();
   for (const LinkPtr& link : silent)
-    end(link, fmt::format("it showed no sign of life for {} s", static_cast<double>(ms) / 1000));
+    end(link, "it showed no sign of life for " + silence_text(options_.heartbeat_timeout));
 }
 
 // ---- ShmLinks
@@ -411,8 +394,8 @@ void ShmWire::open(LinkParts parts, std::int32_t process, const std::function<bo
   });
 }
 
-// Ends the link because of the other side; an empty `why`: because it left, or of a report from
-// elsewhere. Nothing where it has ended.
+// Ends the link because of the other side. An empty `why`: the process left, or its loss was
+// reported from elsewhere. Nothing where the link has ended.
 void ShmWire::end(const LinkPtr& ended, const std::string& why) {
   // `ended` may be the element that is erased. NOLINTNEXTLINE(performance-unnecessary-copy-*)
   const LinkPtr link = ended;
@@ -427,7 +410,7 @@ void ShmWire::end(const LinkPtr& ended, const std::string& why) {
     if (open == link) open = nullptr;
     link->outbound->queued_bytes().count_in(nullptr);
   }
-  // The other process may live and read on: what it has is kept for it.
+  // The other process may live and read on: the payloads that it was lent are kept for it.
   link->lender->orphan();
   ::shutdown(link->socket.get(), SHUT_RDWR);
   lose(link->process, why);
@@ -443,8 +426,8 @@ void ShmWire::lose(std::int32_t process, const std::string& why) {
 
 // ---- The end
 
-// The others receive all messages. What they send meanwhile is received, so that they can end as
-// well, and dropped.
+// The others receive all messages. Their own messages are received meanwhile, so that they can end
+// as well, and dropped.
 void ShmWire::finish() {
   finishing_ = true;
   do_tasks();

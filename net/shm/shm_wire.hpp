@@ -1,5 +1,5 @@
-// What happens on the thread of the shared-memory transport: greetings, receiving, signs of life,
-// and the ends of links.
+// The thread of the shared-memory transport: greetings, receiving, signs of life, and the ends of
+// links.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -37,9 +37,9 @@ class ShmWire {
   void start(std::shared_ptr<RankRouter> router, std::shared_ptr<ShmLinks> links);
   // A link that connect() has dialled.
   void adopt(LinkParts parts, std::int32_t process);
-  // Sends what the router has, on this thread or on one that does so already. Any thread.
+  // Sends the router's messages, on this thread or on one that does so already. Any thread.
   void post();
-  // Of the messages that wait for room in the queues of the links. Any thread.
+  // The bytes of the messages that wait for room in the queues of the links. Any thread.
   std::uint64_t queued_bytes() const { return *queued_bytes_; }
   void expect(std::int32_t process);
   void drop(std::int32_t process);

@@ -1,4 +1,4 @@
-// What happens to the links and nodes of a simulated run at known times.
+// Faults of links and pauses of ranks in a simulated run, at known times.
 #pragma once
 #include <vector>
 
@@ -7,8 +7,9 @@
 
 namespace grapevine {
 
-// The link of two ranks, both ways. Partition: what is sent in this time arrives once it is over,
-// as with a transport that sends again. Slow: messages take `factor` times as long.
+// The link of two ranks, in both directions. Partition: messages that are sent in this time arrive
+// once it is over, as with a transport that sends again. Slow: messages take `factor` times as
+// long.
 struct LinkFault {
   enum class Kind { partition, slow };
   Kind kind = Kind::partition;

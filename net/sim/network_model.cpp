@@ -39,7 +39,7 @@ std::vector<std::string> names_of(const Places& places) {
 
 constexpr double kMost = 1e6;  // seconds, as parse_duration() has it; and seconds per byte
 
-Expected<double> number_in(const std::string& term, const std::string& text) {
+Expected<double> term_number(const std::string& term, const std::string& text) {
   std::size_t used = 0;
   double value = -1;
   try {
@@ -63,7 +63,7 @@ Expected<void> read_term(const std::string& term, Places& places, std::set<std::
     return bad_input("--network '" + term + "': expected " + name + "=NUMBER");
   if (!seen.insert(name).second)
     return bad_input("--network '" + term + "': '" + name + "' is given twice: give it once");
-  const auto value = number_in(term, term.substr(equals + 1));
+  const auto value = term_number(term, term.substr(equals + 1));
   if (!value) return value.error();
   if (number != places.numbers.end()) {
     *number->second = *value;

@@ -40,7 +40,7 @@ struct NetworkModel {
 // seconds. Empty: messages take no time. Errors (bad_input) quote the term and give the expected
 // form.
 Expected<NetworkModel> parse_network(const std::string& spec);
-// The same back; only what differs from the defaults.
+// The text that parse_network() reads, without the keys that have their defaults.
 std::string network_text(const NetworkModel& model);
 
 }  // namespace grapevine

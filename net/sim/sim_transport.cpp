@@ -184,7 +184,7 @@ Timestamp SimTransport::after_pauses(Rank rank, Timestamp time) const {
   return time;
 }
 
-// Of flights_; the caller assigns each field that launch() does not.
+// The index of an unused entry of flights_. The caller assigns each field that launch() does not.
 std::uint32_t SimTransport::free_slot() {
   if (free_.empty()) {
     flights_.emplace_back();
@@ -233,7 +233,7 @@ void SimTransport::transmit(std::uint32_t slot, SendingNic& nic, Timestamp now) 
   depart(slot, now);
 }
 
-// What a rank had not begun to send when it died is never sent.
+// Sends the messages that wait. Those of a rank that has died since are discarded.
 void SimTransport::send_next(std::int32_t node, Timestamp now) {
   SendingNic& nic = nic_out_[static_cast<std::size_t>(node)];
   while (!nic.waiting.empty() && nic.busy_until <= now) {
@@ -247,7 +247,7 @@ void SimTransport::send_next(std::int32_t node, Timestamp now) {
   if (!nic.waiting.empty()) events_.push({nic.busy_until, ++events_made_, 0, node});
 }
 
-// Of one that waits to be sent: its sender is dead.
+// Whether the sender of a waiting message is dead.
 bool SimTransport::is_unsent(const Flight& flight) const {
   return of(flight.envelope.from).life != flight.from_life;
 }
@@ -303,7 +303,7 @@ LinkModel SimTransport::path_of(const Flight& flight) const {
           std::max(network.link.beta, network.uplink.beta)};
 }
 
-// Through what is wrong between the two ranks at this time.
+// When the message has passed the faults of the link between the two ranks.
 Timestamp SimTransport::pass_link(Flight& flight, Timestamp now) {
   const Envelope& message = flight.envelope;
   Timestamp time = now;
@@ -341,7 +341,7 @@ void SimTransport::pass(std::uint32_t number, Timestamp now) {
                            {0, network.uplink.beta});
       break;
     case Stage::link: {
-      // Behind the messages before it, also those that were sent while a link was slow.
+      // No message overtakes an earlier one, also not one that was sent while the link was slow.
       Timestamp& passed = flight.pair->passed;
       next = passed = std::max(passed, pass_link(flight, now));
       break;
@@ -380,7 +380,8 @@ std::optional<Timestamp> SimTransport::next_at() const {
 bool SimTransport::arrives(const Flight& flight) const {
   const OfRank& to = of(flight.envelope.to);
   if (to.inbox == nullptr || to.life != flight.to_life) return false;
-  // A rank takes part again only where all have heard of its loss, behind the last message before.
+  // A rank returns only after every rank has received the report of its loss, which follows the
+  // last message of its earlier life.
   const OfRank& from = of(flight.envelope.from);
   const bool returned = from.inbox != nullptr;
   if (flight.is_down) return !returned;
@@ -408,7 +409,6 @@ void SimTransport::run_next() {
   if (!arrives(flight)) return discard(event.flight, event.at);
   free_.push_back(event.flight);
   const bool is_down = flight.is_down, lost = flight.lost;
-  ++deliveries_;
   note(is_down ? 'D' : lost ? 'l' : 'm', flight, event.at);
   if (watch_ && lost) watch_->on_lost(event.at, flight.envelope);
   if (watch_ && !lost && !is_down) watch_->on_delivered(event.at, flight.envelope);
@@ -423,11 +423,6 @@ void SimTransport::run_next() {
 std::uint64_t SimTransport::hash() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return hash_;
-}
-
-std::uint64_t SimTransport::deliveries() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return deliveries_;
 }
 
 }  // namespace grapevine

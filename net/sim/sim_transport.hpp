@@ -48,9 +48,9 @@ struct SimConfig {
 // equal deliveries. FIFO per ordered pair of ranks; messages of different pairs overtake each other
 // as the network has it.
 //
-// A rank that detaches is dead: what has not left its NIC is lost, nothing reaches it any more, and
-// peer_down reaches each other rank after the last message of the dead one. A lost message that its
-// receiver must not wait for is reported by Inbox::lost().
+// A rank that detaches is dead: messages that have not left its NIC are lost, nothing reaches it
+// any more, and peer_down reaches each other rank after the last message of the dead one.
+// Inbox::lost() reports a lost message for which its receiver must not wait.
 class SimTransport final : public Transport {
  public:
   // REQUIRES: world_size >= 1; `now` is monotonic.
@@ -68,14 +68,13 @@ class SimTransport final : public Transport {
   std::optional<Timestamp> next_at() const;
   // Runs it. REQUIRES: next_at() is not later than the clock.
   void run_next();
-  // Ends all ranks without a word to the others: at the end of a run.
+  // Ends all ranks without reports to the others: at the end of a run.
   void close();
 
   // Over all deliveries, losses and ends of ranks so far, with their times.
   std::uint64_t hash() const;
-  std::uint64_t deliveries() const;
 
-  // Null: nobody watches. REQUIRES: before the run.
+  // Null: no watch. REQUIRES: before the run.
   void set_watch(std::shared_ptr<NetworkWatch> watch) { watch_ = std::move(watch); }
   void set_clock(std::function<Timestamp()> now) { now_ = std::move(now); }
 
@@ -86,7 +85,7 @@ class SimTransport final : public Transport {
   enum class Stage : std::uint8_t { pause, uplink, downlink, link, nic, delivery };
   struct Pair {
     Timestamp entered{0};  // the network behind the sender's NIC
-    Timestamp passed{0};   // what is wrong between the two ranks
+    Timestamp passed{0};   // the faults of the link
     Timestamp delivered{0};
     Timestamp slow_until{0};  // a slow link is busy
     std::uint64_t messages = 0;
@@ -112,7 +111,7 @@ class SimTransport final : public Transport {
       return at != other.at ? at > other.at : number > other.number;
     }
   };
-  // Of a node, to other nodes: one message after the other.
+  // A node sends to other nodes one message after the other.
   struct SendingNic {
     Timestamp busy_until{0};
     std::deque<std::uint32_t> waiting;  // flights
@@ -170,7 +169,6 @@ class SimTransport final : public Transport {
   std::vector<std::uint32_t> free_;
   std::priority_queue<Event> events_;
   std::uint64_t events_made_ = 0;
-  std::uint64_t deliveries_ = 0;
   std::uint64_t hash_ = kFnv1aStart;
 };
 

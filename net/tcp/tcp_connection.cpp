@@ -15,7 +15,7 @@
 namespace grapevine::tcp {
 namespace {
 
-// Read at once: frames, and what follows a payload. Payload bytes that arrive in it are copied.
+// The buffer of one read: for frames, and bytes behind a payload. Payload bytes in it are copied.
 constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
 constexpr std::size_t kBehindPayloadBytes = std::size_t{4} << 10;
 constexpr std::size_t kPayloadParts = 16;  // of a payload, in one system call

@@ -1,4 +1,4 @@
-// One connection of the TCP transport: what happens to it on the event loop.
+// One connection of the TCP transport, on the event loop.
 #pragma once
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
@@ -33,7 +33,7 @@ class ConnectionOwner {
 class Connection final : public OutboxLoop, public std::enable_shared_from_this<Connection> {
  public:
   // greeting: a Hello is awaited, maybe behind the stream's own handshake; held: it waits for the
-  // answer; draining: what arrives is discarded until the end.
+  // answer; draining: bytes that arrive are discarded until the end.
   enum class State { handshake, greeting, held, open, draining, closed };
 
   Connection(asio::io_context& loop, std::shared_ptr<Stream> stream, ConnectionOwner& owner);

@@ -95,7 +95,7 @@ Error error_of(const Moved& moved) {
   return {moved.is_final ? Errc::protocol : Errc::io, moved.error};
 }
 
-// Before the greeting.
+// The handshake of the stream, which precedes the greeting.
 Expected<void> shake_hands(Stream& stream, Clock::time_point deadline, const Cancelled& cancelled) {
   for (;;) {
     bool wants_write = false;

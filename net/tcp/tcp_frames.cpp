@@ -78,7 +78,7 @@ Expected<void> FrameReader::payload_filled(std::size_t count, FrameSink& sink) {
   return missing_ == 0 ? finish_message(sink) : Expected<void>();
 }
 
-// Of the bytes of the current tensor; returns how many that are.
+// Counts at most `count` bytes as received, all of one tensor; returns their number.
 std::size_t FrameReader::advance(std::uint64_t count) {
   while (filled_ == message_.tensors[tensor_].bytes) {
     ++tensor_;

@@ -37,7 +37,7 @@ struct OutFrame {
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
-  // Before the payload is allocated: may a message go from `from` to `to` here?
+  // Whether a message may go from `from` to `to` here. Called before the payload is allocated.
   virtual Expected<void> admit(Rank from, Rank to) = 0;
   virtual void on_message(Envelope envelope) = 0;
   virtual Expected<void> on_control(const Control& control) = 0;

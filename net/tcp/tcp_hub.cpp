@@ -1,6 +1,5 @@
 #include "net/tcp/tcp_hub.hpp"
 
-#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -245,8 +244,7 @@ void Hub::check_finished() {
 }
 
 std::string Hub::silence() const {
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat_timeout);
-  return fmt::format("no data arrived from it for {} s", ms.count() / 1000);
+  return "no data arrived from it for " + silence_text(options_.heartbeat_timeout);
 }
 
 }  // namespace grapevine::tcp

@@ -1,4 +1,4 @@
-// The connections of one transport, and what becomes of them.
+// The connections of one transport, from their greeting to their end.
 #pragma once
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
@@ -44,10 +44,10 @@ class Hub final : public ConnectionOwner {
   void adopt(std::unique_ptr<Stream> stream, std::int32_t process);
   void drop(std::int32_t process);
   void expect(std::int32_t process);
-  // Sends what is pending, within the bounds of the options. `finished` is called at the end of the
-  // last connection, and ends the event loop.
+  // Sends the pending frames, within the bounds of the options. `finished` is called at the end of
+  // the last connection, and ends the event loop.
   void finish(std::function<void()> finished);
-  // After an exception on the event loop, which has ended: all connections end.
+  // Ends all connections after an exception, which has ended the event loop.
   void fail(const std::exception_ptr& problem);
 
   void on_hello(Connection& c, const std::byte* hello) override;

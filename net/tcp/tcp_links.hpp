@@ -1,4 +1,4 @@
-// The links of one process to the others of its job, by what they say of themselves over TCP.
+// The links of one process to the others of its job, by the greetings that they send over TCP.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "net/process_links.hpp"
-#include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tcp_greeting.hpp"
 #include "net/token.hpp"
 
@@ -20,7 +19,7 @@ class Links : public ProcessLinks {
         const std::vector<std::int32_t>& absent = {})
       : ProcessLinks(placement, std::move(names), absent), token_(token) {}
 
-  // The token is for those alone that know it.
+  // A process without the token must not learn it.
   Hello own_hello(Refusal refusal = Refusal::none) const {
     return {own_process(), refusal, refusal == Refusal::other_job ? JobToken{} : token_,
             placement()};

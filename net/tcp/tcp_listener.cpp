@@ -101,7 +101,7 @@ void Listener::accept_some() {
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (const auto more = failures_.admit())
       spdlog::warn("tcp: no connection can be accepted: {}{}", text_of_system_error(errno), *more);
-    // Of a lack of descriptors or memory: the connection stays ready, and would be tried for ever.
+    // Without descriptors or memory the connection stays ready, and would be tried without a pause.
     pause_.expires_after(kPauseAfterFailure);
     return pause_.async_wait([this](std::error_code cancelled) {
       if (!cancelled) wait();

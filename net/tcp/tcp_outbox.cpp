@@ -7,11 +7,11 @@
 namespace grapevine::tcp {
 namespace {
 
-// Of one system call.
+// The most that one system call writes.
 constexpr std::size_t kWriteParts = 64;
 constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
 
-// Of a thread that sends.
+// The most that the thread of a sender writes at once.
 constexpr std::size_t kBytesOfSender = std::size_t{1} << 20;
 // A small frame that follows another one within this time waits for the event loop, which takes
 // longer to wake: until then more may follow. An answer to an answer takes twice as long.

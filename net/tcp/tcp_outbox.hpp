@@ -20,7 +20,7 @@ namespace grapevine::tcp {
 
 OutFrame frame_of(std::variant<EncodedMessage, Departure> what);
 
-// What an Outbox asks of the event loop. Called on any thread, with no lock held.
+// The requests of an Outbox to the event loop. Called on any thread, with no lock held.
 class OutboxLoop {
  public:
   virtual ~OutboxLoop() = default;
@@ -54,8 +54,8 @@ class Outbox {
   // The frames are discarded, also those to come.
   void close();
   bool is_sent() const;
-  // The bytes of the frames that wait, without what the system has taken, count there from now on;
-  // none once it is broken or closed. Null: nowhere.
+  // From now on `total` counts the bytes of waiting frames that the system has not taken; none once
+  // this outbox is broken or closed. Null: they are not counted.
   void count_in(std::shared_ptr<QueuedTotal> total);
   // When bytes last went out, or the first one was added, or this was asked for.
   Clock::time_point progress() const;

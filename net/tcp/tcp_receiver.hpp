@@ -19,8 +19,6 @@ class Receiver final : public FrameSink {
   int pings() const { return pings_; }
 
  private:
-  bool lives_there(Rank rank) const;
-
   RankRouter& router_;
   const std::int32_t process_;
   int pings_ = 0;

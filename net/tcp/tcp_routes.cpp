@@ -29,7 +29,7 @@ void Routes::send(RankRouter& router) {
       if (found == outboxes_.end()) continue;
       try {
         found->second->add(frame_of(std::move(outgoing.what)));
-      } catch (const std::exception&) {  // no memory: what follows must not overtake it
+      } catch (const std::exception&) {  // no memory: later messages must not overtake it
         found->second->fail(kErrorHere + exception_line(std::current_exception()));
       }
       if (std::find(changed.begin(), changed.end(), found->second) == changed.end())

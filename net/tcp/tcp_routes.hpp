@@ -16,10 +16,10 @@ class Routes {
  public:
   // Null: messages for that process are dropped from now on.
   void set(std::int32_t process, std::shared_ptr<Outbox> outbox);
-  // Takes the router's outgoing messages to their outboxes, in order, and writes what the sockets
-  // take at once, within a limit: the event loop writes the rest of a large payload.
+  // Takes the router's outgoing messages to their outboxes, in order, and writes as much as the
+  // sockets take at once, within a limit: the event loop writes the rest of a large payload.
   void send(RankRouter& router);
-  // Of all outboxes. Takes no lock.
+  // The waiting bytes of all outboxes. Takes no lock.
   std::uint64_t queued_bytes() const { return *queued_bytes_; }
 
  private:

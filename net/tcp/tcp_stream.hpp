@@ -34,12 +34,12 @@ class Stream {
   // Before the first read or write, until it is not blocked. `wants_write` of a blocked one: wait
   // until the socket can be written, else until it can be read.
   virtual Moved handshake(bool& wants_write) = 0;
-  // Into the parts in turn. Blocked where they were not filled.
+  // Fills the parts in turn. Blocked where they were not filled.
   virtual Moved read(const iovec* parts, std::size_t count) = 0;
-  // Of the parts in turn. Blocked where not all was taken, or where bytes that were taken wait for
-  // the socket: then another call must follow, with no parts if need be.
+  // Takes bytes of the parts in turn. Blocked where not all were taken, or where bytes that were
+  // taken wait for the socket: then another call must follow, with no parts if need be.
   virtual Moved write(const iovec* parts, std::size_t count) = 0;
-  // After all that was written the other side reads the end.
+  // The other side reads the end after all bytes that were written.
   virtual void finish_writing() = 0;
 
  private:

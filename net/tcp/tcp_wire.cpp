@@ -17,7 +17,7 @@
 namespace grapevine::tcp {
 namespace {
 
-// For an event loop to end, beyond the time for flushing.
+// How long an event loop may take to end, beyond the time for flushing.
 constexpr Clock::duration kFinishMargin = std::chrono::seconds(5);
 
 }  // namespace

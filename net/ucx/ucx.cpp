@@ -107,7 +107,7 @@ class UcxTransport final : public RemoteTransport {
   std::condition_variable engine_changed_;  // connect() waits for it
   bool connecting_ = false;                 // guarded by engine_mutex_
 
-  // Of another process, by the run: it is dead, or it may return.
+  // The run reports that another process is dead, or may return.
   struct Report {
     std::int32_t process = 0;
     bool returns = false;

@@ -24,7 +24,7 @@ namespace {
 
 constexpr unsigned kMessageId = 0;              // of the only kind of active message
 constexpr int kProgressRounds = 64;             // before other work
-constexpr int kProgressRoundsAtMost = 1 << 12;  // for what has arrived
+constexpr int kProgressRoundsAtMost = 1 << 12;  // for messages that have arrived
 constexpr int kVainPolls = 16;                  // about a microsecond: then the caller may yield
 constexpr int kRendezvousAtOnce = 4;            // of one process
 constexpr std::size_t kMaxSpareSends = 64;
@@ -236,7 +236,7 @@ void Engine::say_hello(Link& link) {
        pack_return({own, return_proof(job_, placement_.own_process, link.process, own)}));
 }
 
-// Until the others expect this process, they drop what it says.
+// The others drop the hellos of this process until they expect it.
 void Engine::repeat_hellos() {
   joining_ = !connected();
   const auto now = std::chrono::steady_clock::now();
@@ -276,7 +276,8 @@ void Engine::post(Outgoing outgoing) {
   if (links_[static_cast<std::size_t>(outgoing.process)] == nullptr) return;
   Link& link = *links_[static_cast<std::size_t>(outgoing.process)];
   if (!link.open) return;
-  // What could not be sent is a gap in its numbers, for which the other process would wait.
+  // A message that could not be sent leaves a gap in the numbers, for which the other process would
+  // wait: guard() ends the link.
   guard(&link, [&] {
     if (const auto* departure = std::get_if<Departure>(&outgoing.what))
       return send_bare(link, Kind::departure, departure->rank);
@@ -392,50 +393,61 @@ ucs_status_t Engine::on_active_message(const void* bytes, std::size_t size, void
       spdlog::warn("ucx: {}; further ones are dropped silently", prefix.error().message);
     return UCS_ERR_REJECTED;
   }
-  if (prefix->kind == Kind::hello) return take_hello(*prefix), UCS_OK;
+  if (prefix->kind == Kind::hello) {
+    take_hello(*prefix);
+    return UCS_OK;
+  }
   if (prefix->kind == Kind::returning) {
     if (is_rendezvous) {
       spdlog::warn("ucx: process {} says {} bytes of itself: refused", prefix->process, length);
       return UCS_ERR_REJECTED;
     }
-    return take_return(*prefix, data, length), UCS_OK;
+    take_return(*prefix, data, length);
+    return UCS_OK;
   }
   Link* link = sender_of(*prefix);
   if (link == nullptr || !link->open) return UCS_ERR_REJECTED;
-  const auto* header = static_cast<const std::byte*>(bytes) + sizeof(Prefix);
   const bool numbered = prefix->kind != Kind::hello_ack && prefix->kind != Kind::seen;
-  if (numbered && !number_is_new(*link, prefix->number))
-    return fail(*link,
-                kMalformed + ("it sent number " + std::to_string(prefix->number) + " twice")),
-           UCS_ERR_REJECTED;
-  switch (prefix->kind) {
-    case Kind::message: {
-      Expected<DecodedHeader> decoded = check_header(*link, header, size - sizeof(Prefix), length);
-      if (!decoded) return fail(*link, kMalformed + decoded.error().message), UCS_ERR_REJECTED;
-      return take_message(*link, prefix->number, *std::move(decoded), data, is_rendezvous);
-    }
+  if (numbered && !number_is_new(*link, prefix->number)) {
+    fail(*link, kMalformed + ("it sent number " + std::to_string(prefix->number) + " twice"));
+    return UCS_ERR_REJECTED;
+  }
+  if (prefix->kind != Kind::message) {
+    take_notice(*link, *prefix);
+    return UCS_OK;
+  }
+  const auto* header = static_cast<const std::byte*>(bytes) + sizeof(Prefix);
+  Expected<DecodedHeader> decoded = check_header(*link, header, size - sizeof(Prefix), length);
+  if (!decoded) {
+    fail(*link, kMalformed + decoded.error().message);
+    return UCS_ERR_REJECTED;
+  }
+  return take_message(*link, prefix->number, *std::move(decoded), data, is_rendezvous);
+}
+
+// Everything but messages and hellos: it has no payload.
+void Engine::take_notice(Link& link, const Prefix& prefix) {
+  switch (prefix.kind) {
     case Kind::departure:
-      if (prefix->rank < 0 || prefix->rank >= placement_.world_size() ||
-          placement_.process_of[static_cast<std::size_t>(prefix->rank)] != link->process)
-        fail(*link, kMalformed + ("it announced the departure of rank " +
-                                  std::to_string(prefix->rank) + ", which is not its own"));
+      if (auto checked = check_departure(placement_, link.process, prefix.rank); !checked)
+        fail(link, kMalformed + checked.error().message);
       else
-        in_order(*link, prefix->number, Departure{prefix->rank});
+        in_order(link, prefix.number, Departure{prefix.rank});
       break;
     case Kind::goodbye:
-      in_order(*link, prefix->number, ProcessLeft{link->process, ""});
+      in_order(link, prefix.number, ProcessLeft{link.process, ""});
       break;
     case Kind::hello_ack:
-      link->acknowledged = true;
+      link.acknowledged = true;
       break;
     case Kind::seen:
-      link->saw_all = true;
+      link.saw_all = true;
       break;
+    case Kind::message:
     case Kind::hello:
     case Kind::returning:
       break;
   }
-  return UCS_OK;
 }
 
 // The link of a process that knows its own token; null otherwise.
@@ -534,10 +546,8 @@ Expected<DecodedHeader> Engine::check_header(const Link& link, const std::byte* 
   Expected<DecodedHeader> decoded = decode_header(header, bytes, limits_);
   if (!decoded) return decoded;
   const Envelope& e = decoded->envelope;
-  if (placement_.process_of[static_cast<std::size_t>(e.from)] != link.process)
-    return Error{Errc::protocol, fmt::format("it sent as rank {}, not its own", e.from)};
-  if (!placement_.is_local(e.to))
-    return Error{Errc::protocol, fmt::format("it sent to rank {}, not of here", e.to)};
+  if (auto checked = check_sender(placement_, link.process, e.from, e.to); !checked)
+    return checked.error();
   if (decoded->payload_bytes() != length)
     return Error{Errc::protocol, fmt::format("it sent {} bytes of payload for {}", length,
                                              decoded->payload_bytes())};
@@ -709,8 +719,8 @@ void Engine::fail(Link& link, const std::string& why) {
   abandon(link);
 }
 
-// Behind what has arrived, of a process that may live and send on. What it has only announced is
-// still in its memory.
+// The loss follows the messages that have arrived. The process may live and send on. Payloads that
+// it has only announced are still in its memory, and are dropped.
 void Engine::lose(std::int32_t process) {
   expected_.erase(process);
   for (int rounds = 0, vain = 0; rounds < kProgressRoundsAtMost && vain < kVainPolls; ++rounds)

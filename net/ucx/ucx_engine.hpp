@@ -74,7 +74,7 @@ class Engine {
   bool busy() const {
     return !sends_.empty() || !broken_.empty() || !back_.empty() || !events_.empty();
   }
-  // Of the messages that UCX has not finished to send.
+  // The bytes of the messages that UCX has not finished to send.
   QueuedBytes& queued_bytes() { return queued_bytes_; }
   std::vector<Event> take_events();
 
@@ -114,6 +114,7 @@ class Engine {
   ucs_status_t on_active_message(const void* bytes, std::size_t size, void* data,
                                  std::size_t length, bool is_rendezvous);
   void take_hello(const Prefix& prefix);
+  void take_notice(Link& link, const Prefix& prefix);
   void answer_hello(Link& link);
   void take_return(const Prefix& prefix, const void* data, std::size_t length);
   void accept_back();
@@ -130,8 +131,8 @@ class Engine {
   void in_order(Link& link, std::uint64_t number, std::optional<Event> event);
   void take_effect(Link& link, Event event);
   void fail(Link& link, const std::string& why);
-  // Runs what a callback of UCX has to do. Nothing may be thrown through UCX, which is C: `link`,
-  // or every one where that is null, is given up by the next progress() instead.
+  // Runs the work of a callback of UCX. Nothing may be thrown through UCX, which is C: `link`, or
+  // every link where that is null, is given up by the next progress() instead.
   template <class F>
   void guard(Link* link, F f) noexcept;
   void fail_overwhelmed();

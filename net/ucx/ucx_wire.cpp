@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kProofDigits = 64;  // mac_of()'s
 
-// In front of UCX's two addresses.
+// Precedes UCX's two addresses.
 struct AddressHead {
   std::uint32_t magic = Prefix::kMagic;
   std::uint16_t version = Prefix::kVersion;

@@ -47,14 +47,14 @@ struct Address {
   std::string network;  // the same without shared memory
 };
 
-// What a process that takes the place of a lost one says of itself: its address, which the others
-// do not know yet, and the proof that it belongs to the job.
+// The message of a process that takes the place of a lost one: its address, which the others do not
+// know yet, and the proof that it belongs to the job.
 struct ReturnText {
   std::string address;  // pack_address()'s
   std::string proof;    // return_proof()'s
 };
 
-// Of the process `from`, to the process `to` alone.
+// The proof of the process `from`, which only the process `to` accepts.
 std::string return_proof(const JobToken& token, std::int32_t from, std::int32_t to,
                          const std::string& address);
 std::string pack_return(const ReturnText& text);

@@ -35,8 +35,8 @@ bool admits_shared_memory(std::string tls) {
 
 // Endpoints that report the death of their peer use shared memory only where its transports promise
 // to notice, and by default they do not. Endpoints that do not report it are no choice: UCX 1.13
-// aborts this process when a peer dies while its memory is read. What has no traffic is looked at
-// every KEEPALIVE_INTERVAL.
+// aborts this process when a peer dies while its memory is read. Endpoints without traffic are
+// checked every KEEPALIVE_INTERVAL.
 ucs_status_t watch_peers(ucp_config_t* config, const UcxOptions& options) {
   const ucs_status_t status = ucp_config_modify(config, "KEEPALIVE_INTERVAL", "1s");
   if (status != UCS_OK || !admits_shared_memory(options.tls)) return status;

@@ -14,7 +14,7 @@ namespace grapevine::ucx {
 // Whether UCX was built with CUDA, by Worker::memory_types(), in words for the log.
 std::string say_memory(std::uint64_t memory_types);
 
-// A context with one worker: what a process needs to reach all others. Not thread-safe: calls
+// A context with one worker, by which a process reaches all others. Not thread-safe: calls
 // (UCX's own on handle() as well) are to be made one at a time, from any thread.
 class Worker {
  public:

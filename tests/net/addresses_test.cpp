@@ -36,6 +36,38 @@ TEST(Addresses, TowardsAHost) {
   EXPECT_EQ(own_address_towards("no.such.host.invalid"), "");
 }
 
+TEST(Addresses, OfServersHaveAHostAndAPort) {
+  const auto address = [](const std::string& text) { return *parse_listen_address("--x", text); };
+  EXPECT_EQ(address("0.0.0.0:0").host, "0.0.0.0");
+  EXPECT_EQ(address("0.0.0.0:0").port, 0);
+  EXPECT_EQ(address("[::1]:80").host, "::1");
+  EXPECT_EQ(address("head.example:65535").host, "head.example");
+  EXPECT_EQ(address("head.example:65535").port, 65535);
+  for (const char* wrong : {"", ":", "80", "h:65536", "h:-1", "h:+1", "h:80x", "host:", ":80",
+                            "::1:80", "host:x", "a@h:80", "a b:80", "a/b:80", "[]:x"})
+    EXPECT_FALSE(parse_listen_address("--x", wrong).ok()) << wrong;
+  const auto refused = parse_listen_address("--x", "h:0", 1);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::bad_input);
+  EXPECT_EQ(refused.error().message, "--x 'h:0': expected HOST:PORT, with a port from 1 to 65535");
+  EXPECT_EQ(parse_listen_address("--x", "::1:80", 1).error().message,
+            "--x '::1:80': expected [ADDRESS]:PORT, as of IPv6, with a port from 1 to 65535");
+}
+
+TEST(Addresses, WithNamesArePortsOfThisMachineUnlessTheySayMore) {
+  const auto address = [](const std::string& text) { return *parse_named_address("--x", text); };
+  EXPECT_EQ(address("9400").host, "127.0.0.1");
+  EXPECT_EQ(address("9400").port, 9400);
+  EXPECT_EQ(address("9400").name, "");
+  EXPECT_EQ(address("[::1]:80").host, "::1");
+  EXPECT_EQ(address("train.example@0.0.0.0:9400").name, "train.example");
+  EXPECT_EQ(address("train.example@0.0.0.0:9400").host, "0.0.0.0");
+  EXPECT_EQ(address("train.example@9400").host, "127.0.0.1");
+  for (const char* wrong : {"", ":", "65536", "-1", "a", "80x", "host:", ":80", "::1:80", "host:x",
+                            "@0.0.0.0:80", "a@b@0.0.0.0:80", "a/b@0.0.0.0:80", "a:1@0.0.0.0:80"})
+    EXPECT_FALSE(parse_named_address("--x", wrong).ok()) << wrong;
+}
+
 int bind_error(std::uint16_t port, bool reuse) {
   const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = reuse ? 1 : 0;

@@ -37,6 +37,20 @@ TEST(RankRouter, SortsMessagesByWhereTheyGo) {
   EXPECT_EQ(router.counters(0).messages_sent, 2u);
 }
 
+TEST(RankRouter, AProcessSpeaksForItsOwnRanksAndToLocalOnes) {
+  const Placement placement = three_processes();
+  EXPECT_TRUE(check_sender(placement, 1, 2, 0).ok());
+  EXPECT_TRUE(check_departure(placement, 2, 4).ok());
+  for (const Rank wrong : {-1, 0, 4, 5}) {
+    const auto sender = check_sender(placement, 1, wrong, 0);
+    const auto departure = check_departure(placement, 1, wrong);
+    ASSERT_FALSE(sender.ok() || departure.ok()) << wrong;
+    EXPECT_EQ(sender.error().code, Errc::protocol);
+    EXPECT_EQ(departure.error().code, Errc::protocol);
+  }
+  EXPECT_FALSE(check_sender(placement, 1, 2, 3).ok());
+}
+
 TEST(RankRouter, ADepartureFollowsTheMessagesToEveryProcess) {
   RankRouter router(three_processes());
   attach(router, 0);

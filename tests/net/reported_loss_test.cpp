@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ops/empty.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include <future>
 #include <memory>
@@ -17,6 +20,21 @@ namespace grapevine::conformance {
 namespace reported_loss_test {
 
 constexpr int kMessages = 50;  // few enough for the receiver's kernel to hold them
+
+// Whether the receivers' kernel has all bytes that this process has written to its connections: on
+// a loaded machine they may still be under way, also from a process to itself.
+bool sockets_are_acknowledged() {
+  constexpr int kMostDescriptors = 1024;
+  for (int descriptor = 0; descriptor < kMostDescriptors; ++descriptor) {
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) != 0) continue;
+    if (peer.ss_family != AF_INET && peer.ss_family != AF_INET6) continue;
+    int unacknowledged = 0;
+    if (::ioctl(descriptor, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 0) return false;
+  }
+  return true;
+}
 
 // `arrives`: what has left the sender is where the receiver finds it at once, as in the memory or
 // the kernel of one machine. REQUIRES: two connected processes, of a rank each.
@@ -40,6 +58,7 @@ void expect_the_loss_last(RemoteTransport& here, RemoteTransport& there, std::in
     there.send(std::move(message));
   }
   EXPECT_TRUE(eventually([&] { return there.queued_bytes() == 0; })) << "all have left";
+  EXPECT_TRUE(eventually(sockets_are_acknowledged));
   here.process_down(1);
   release.set_value();
   ASSERT_TRUE(inbox->wait_down(1));

@@ -27,7 +27,7 @@ class TlsAcceptor {
   using OnStream = std::function<void(std::unique_ptr<Stream>)>;
 
   // Connections wait in the system until start(). An empty `host`: all interfaces, by IPv4 alone;
-  // port 0: any that is free; `name`: of what listens, for the log. Errors (io): the address cannot
+  // port 0: any that is free; `name`: of the listener, for the log. Errors (io): the address cannot
   // be listened on.
   static Expected<std::unique_ptr<TlsAcceptor>> listen(const std::string& host, std::uint16_t port,
                                                        std::shared_ptr<const TlsContext> tls,

@@ -10,7 +10,7 @@
 namespace grapevine::tcp {
 
 inline constexpr std::chrono::hours kCertificateTerm{24 * 825};
-// Of a folder.
+// The files in a folder of certificates.
 inline constexpr std::array<const char*, 3> kCertificateFiles{"ca.pem", "cert.pem", "key.pem"};
 
 // A new certificate authority (EC P-256). Its key is in this object alone: afterwards nobody can

@@ -134,4 +134,11 @@ std::unique_ptr<Stream> TlsContext::dialled(FileDescriptor socket) const {
   return make_tls_stream(context_, std::move(socket), TlsSide::dialled);
 }
 
+Expected<std::shared_ptr<const TlsContext>> load_certificates(const std::string& folder) {
+  if (folder.empty()) return std::shared_ptr<const TlsContext>();
+  auto loaded = TlsContext::load(folder);
+  if (!loaded) return Error{loaded.error().code, "--tls: " + loaded.error().message};
+  return loaded;
+}
+
 }  // namespace grapevine::tcp

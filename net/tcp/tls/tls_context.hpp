@@ -34,4 +34,8 @@ class TlsContext {
   ssl_ctx_st* const context_;
 };
 
+// TlsContext::load() of the folder that --tls names; null where that is empty. Errors (bad_input)
+// begin with the option.
+Expected<std::shared_ptr<const TlsContext>> load_certificates(const std::string& folder);
+
 }  // namespace grapevine::tcp

@@ -174,7 +174,7 @@ bool TlsStream::write_part(const iovec& part, Moved& moved) {
   return true;
 }
 
-// Sends what is collected. REQUIRES: mutex_ is held.
+// Sends the collected bytes. REQUIRES: mutex_ is held.
 void TlsStream::flush(Moved& moved) {
   while (sent_ < out_.size()) {
     const ssize_t count =
