@@ -1,9 +1,10 @@
 // Archive: the fields of a role's or part's state, listed once. The same list saves them to a
 // checkpoint and loads them from one, every value checked.
 //
-//   void Ledger::fields(Archive& a) {
-//     a.whole("rounds", rounds_, 0, kMost);
-//     a.vector("sum", sum_, d_);
+//   void GradientTracker::fields(Archive& a) {
+//     a.vector("y", y_, d_);
+//     a.vector("newest", newest_, d_);
+//     a.require(y_.defined() == newest_.defined(), "y", "has no gradient beside it");
 //   }
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -226,15 +227,6 @@ Expected<void> load_state(Part& part, const StateDict& state, Context&&... conte
   Archive archive = Archive::loader(state);
   part.fields(archive, std::forward<Context>(context)...);
   return archive.result();
-}
-
-// The same into `fresh`, which takes the place of `part` where all entries are good: after an error
-// `part` is as before.
-template <class Part, class... Context>
-Expected<void> replace_state(Part& part, Part fresh, const StateDict& state, Context&&... context) {
-  auto loaded = load_state(fresh, state, std::forward<Context>(context)...);
-  if (loaded) part = std::move(fresh);
-  return loaded;
 }
 
 }  // namespace grapevine

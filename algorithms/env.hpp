@@ -20,11 +20,6 @@ struct Membership {
 
   std::int32_t world_size() const { return static_cast<std::int32_t>(alive.size()); }
   bool is_alive(Rank r) const { return alive[static_cast<std::size_t>(r)]; }
-  std::int32_t alive_count() const {
-    std::int32_t n = 0;
-    for (bool a : alive) n += a;
-    return n;
-  }
 };
 
 // An event that a role records in the trace. The Peer itself records messages, gradients and cuts,

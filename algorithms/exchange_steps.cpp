@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "messages/check.hpp"
-
 namespace grapevine {
 namespace {
 

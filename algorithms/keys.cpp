@@ -1,25 +1,16 @@
 #include "algorithms/keys.hpp"
 
-#include <charconv>
 #include <cmath>
 
 #include "messages/text/names.hpp"
 #include "messages/text/number_text.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
 
 Error bad_value(const std::string& key, const std::string& value, const std::string& expected) {
   return bad_input("wiring." + key + " = '" + value + "': expected " + expected);
-}
-
-template <class Number>
-std::optional<Number> number_in(const std::string& text) {
-  Number number{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || stop != end) return std::nullopt;
-  return number;
 }
 
 std::string text_of(const NumberRange& range) {

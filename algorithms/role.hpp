@@ -4,8 +4,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "algorithms/archive.hpp"
@@ -49,8 +47,6 @@ class Role {
   virtual void on_timer(Env&, TimerId) {}
   // env.membership() has changed already. Where a role does nothing, the supervisor ends the run.
   virtual void on_peer_down(Env&, Rank) {}
-  // A rank that returns takes part again only through a restart, unless the role says otherwise.
-  virtual void on_peer_up(Env&, Rank) {}
 
   // The de-biased parameters z = x / w, [d]. Shares memory with x where w == 1.
   virtual FrozenTensor debiased() const = 0;
@@ -94,16 +90,17 @@ class Role {
   // The open operation is complete on another rank: what this rank gave to it counts, and is in no
   // residual. Its result comes with that rank's shared_fields() and model, which have arrived.
   virtual void count_as_done(Env&) {}
-  // In the place of these two where this rank joins anew, because its node has lost its head: what
-  // it had given to that one is recorded as dropped.
+  // Replaces these two where this rank joins anew because its node has lost its head: contributions
+  // to that head are recorded as dropped.
   virtual void forget(Env&) {}
   // The part of the state that does not depend on the number of ranks, after the calls above:
   // shared by all, or in place of a rank's own where it joins or is behind;
   virtual void shared_fields(Archive&) {}
   // and of this rank alone.
   virtual void own_fields(Archive&) {}
-  // In its place for a rank that joins: saved by the role of the rank whose shared_fields() and
-  // model it takes, loaded after them. It has given nothing to what is open.
+  // Replaces own_fields() for a rank that joins: saved by the role of the rank whose
+  // shared_fields() and model it takes, loaded after them. The joining rank has given nothing to
+  // open operations.
   virtual void joiner_fields(Archive&) {}
   // Of a new role. Errors as of load().
   Expected<void> load_kept(const StateDict& shared, const StateDict& own) {
@@ -118,16 +115,16 @@ class Role {
 
   // ---- the same, of a role that is made of others (RoleType::changes_by_mean) ----
   //
-  // Nothing of it but the model and the optimizer goes on: close(), settle(), and then the calls of
-  // a change of the wiring.
+  // Nothing of it but the model and the optimizer goes on: close(), resolve_open(), and then the
+  // calls of a change of the wiring.
 
   // After close(): what ranks compare, as many numbers on each of them. Of a role whose clock
   // counts the gradients of all ranks (not RoleType::plans_each_rank), and is made of no others:
   // how many it has counted among these members, and how many of them are of ranks that had ended.
   virtual std::vector<std::int64_t> counts() const { return {}; }
   // In the place of take_back() and count_as_done(). A rank that is not in `counts` is lost.
-  virtual void settle(Env&, const ClosedCounts& /*counts*/) {
-    GRAPEVINE_CHECK(false, "a role that is made of no others is settled as one that is");
+  virtual void resolve_open(Env&, const ClosedCounts& /*counts*/) {
+    GRAPEVINE_CHECK(false, "a role that is made of no others cannot resolve its operations so");
   }
 
   // ---- a change of the wiring (changes_members() of a plan) ----

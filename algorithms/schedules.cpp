@@ -1,7 +1,6 @@
 #include "algorithms/schedules.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -9,6 +8,7 @@
 
 #include "messages/check.hpp"
 #include "messages/text/number_text.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
@@ -16,23 +16,6 @@ namespace {
 constexpr double kPi = 3.14159265358979323846;
 // Goyal et al. 2017: the reference batch of the linear scaling rule.
 constexpr double kReferenceBatch = 256;
-
-// The whole of `text` as a finite number, in any locale.
-std::optional<double> parse_number(std::string_view text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end || !std::isfinite(value)) return std::nullopt;
-  return value;
-}
-
-std::optional<std::int64_t> parse_integer(std::string_view text) {
-  std::int64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end) return std::nullopt;
-  return value;
-}
 
 // Pieces between commas; an empty text is one empty piece, so that "1,,2" and "" are refused later.
 std::vector<std::string_view> split_at_commas(std::string_view text) {
@@ -99,7 +82,7 @@ Expected<LrSchedule> LrSchedule::make(const LrConfig& config) {
 std::optional<LrSchedule::Moment> LrSchedule::parse_moment(std::string_view text) const {
   const bool steps = !text.empty() && text.back() == 's';
   if (steps) text.remove_suffix(1);
-  const std::optional<double> number = parse_number(text);
+  const std::optional<double> number = finite_number_in(text);
   if (!number || (steps && step_epochs_ == 0)) return std::nullopt;
   return Moment{*number, steps};
 }
@@ -132,7 +115,8 @@ Expected<void> LrSchedule::parse_step(const std::string& spec, const std::string
                   "such as 500s");
   const std::size_t at_sign = argument.find('@');
   if (at_sign == std::string::npos) return bad;
-  const std::optional<double> gamma = parse_number(std::string_view(argument).substr(0, at_sign));
+  const std::optional<double> gamma =
+      finite_number_in(std::string_view(argument).substr(0, at_sign));
   if (!gamma || *gamma < 0) return bad;
   for (const std::string_view piece :
        split_at_commas(std::string_view(argument).substr(at_sign + 1))) {
@@ -148,7 +132,8 @@ Expected<void> LrSchedule::parse_step(const std::string& spec, const std::string
 // "GAMMA[@PERIOD]"
 Expected<void> LrSchedule::parse_exponential(const std::string& spec, const std::string& argument) {
   const std::size_t at_sign = argument.find('@');
-  const std::optional<double> gamma = parse_number(std::string_view(argument).substr(0, at_sign));
+  const std::optional<double> gamma =
+      finite_number_in(std::string_view(argument).substr(0, at_sign));
   const std::optional<Moment> period =
       at_sign == std::string::npos ? Moment{1}
                                    : parse_moment(std::string_view(argument).substr(at_sign + 1));
@@ -173,7 +158,7 @@ Expected<void> LrSchedule::parse_numbers(const std::string& spec, const std::str
     const std::vector<std::string_view> pieces = split_at_commas(argument);
     if (pieces.size() > numbers_.size()) return bad;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
-      const std::optional<double> number = parse_number(pieces[i]);
+      const std::optional<double> number = finite_number_in(pieces[i]);
       if (!number) return bad;
       numbers_[i] = *number;
     }
@@ -195,7 +180,7 @@ Expected<void> LrSchedule::parse_spec(const std::string& spec) {
     return parse_step(spec, argument);
   }
   if (kind == "cosine") {
-    const std::optional<double> floor = has_argument ? parse_number(argument) : 0.0;
+    const std::optional<double> floor = has_argument ? finite_number_in(argument) : 0.0;
     if (!floor || *floor < 0 || *floor > 1)
       return bad_lr_spec(spec, "cosine or cosine:FLOOR with FLOOR between 0 and 1");
     kind_ = Kind::cosine;
@@ -265,7 +250,7 @@ Expected<CountSchedule> CountSchedule::parse(const std::string& text, std::int64
       bad_input("bad count '" + text + "': expected a whole number N >= " + std::to_string(least) +
                 ", or EPOCH:N,EPOCH:N,… with ascending epochs from 0, like 0:1,30:2");
   CountSchedule schedule;
-  if (const std::optional<std::int64_t> single = parse_integer(text)) {
+  if (const std::optional<std::int64_t> single = number_in<std::int64_t>(text)) {
     if (*single < least || *single > kMaxCount) return bad;
     schedule.entries_ = {{0.0, *single}};
     return schedule;
@@ -273,8 +258,8 @@ Expected<CountSchedule> CountSchedule::parse(const std::string& text, std::int64
   for (std::string_view piece : split_at_commas(text)) {
     const std::size_t colon = piece.find(':');
     if (colon == std::string_view::npos) return bad;
-    const std::optional<double> epoch = parse_number(piece.substr(0, colon));
-    const std::optional<std::int64_t> count = parse_integer(piece.substr(colon + 1));
+    const std::optional<double> epoch = finite_number_in(piece.substr(0, colon));
+    const std::optional<std::int64_t> count = number_in<std::int64_t>(piece.substr(colon + 1));
     if (!epoch || !count || *count < least || *count > kMaxCount) return bad;
     const bool first = schedule.entries_.empty();
     if (first ? *epoch != 0 : *epoch <= schedule.entries_.back().first) return bad;
@@ -329,7 +314,7 @@ Expected<DensitySchedule> DensitySchedule::parse(const std::string& density,
                                                  const std::string& warmup) {
   const auto is_density = [](std::optional<double> d) { return d && *d > 0 && *d <= 1; };
   DensitySchedule schedule;
-  const std::optional<double> final_density = parse_number(density);
+  const std::optional<double> final_density = finite_number_in(density);
   if (!is_density(final_density))
     return bad_input("wiring.density = '" + density +
                      "': expected a number above 0, at most 1, like 0.01");
@@ -341,14 +326,14 @@ Expected<DensitySchedule> DensitySchedule::parse(const std::string& density,
   const std::string_view text = warmup;
   const std::size_t at_sign = text.find('@');
   if (at_sign != std::string_view::npos) {
-    const std::optional<double> epochs = parse_number(text.substr(at_sign + 1));
+    const std::optional<double> epochs = finite_number_in(text.substr(at_sign + 1));
     if (!epochs || *epochs <= 0) return bad;
     schedule.epochs_each_ = *epochs;
   }
   const std::string_view list = text.substr(0, at_sign);
   for (const std::string_view piece :
        split_at_commas(list == "dgc" ? "0.25,0.0625,0.015625,0.004" : list)) {
-    const std::optional<double> entry = parse_number(piece);
+    const std::optional<double> entry = finite_number_in(piece);
     if (!is_density(entry)) return bad;
     schedule.warmup_.push_back(*entry);
   }

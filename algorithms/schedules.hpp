@@ -18,14 +18,12 @@ namespace grapevine {
 //   constant
 //   step:GAMMA@T1,T2,…   multiply by GAMMA at each moment
 //   cosine[:FLOOR]       half a cosine from lr to FLOOR*lr (default 0) over the whole run
-//   polynomial[:POWER[,END]]      from lr to END*lr (0), by (1 - progress)^POWER (1, linear), over
-//   the
-//                                 whole run
+//   polynomial[:POWER[,END]]      from lr to END*lr (0), by (1 - progress)^POWER (1, linear),
+//                                 over the whole run
 //   exponential:GAMMA[@PERIOD]    multiply by GAMMA in each PERIOD (1 epoch), evenly
-//   one-cycle[:UP[,DIV[,FINAL]]]  half a cosine from lr/DIV (25) to lr in the part UP (0.3) of the
-//   run,
-//                                 then half a cosine to lr/DIV/FINAL (10,000): Smith & Topin 2019,
-//                                 as torch.optim.lr_scheduler.OneCycleLR has it
+//   one-cycle[:UP[,DIV[,FINAL]]]  half a cosine from lr/DIV (25) to lr in the part UP (0.3) of
+//                                 the run, then half a cosine to lr/DIV/FINAL (10,000): Smith &
+//                                 Topin 2019, as torch.optim.lr_scheduler.OneCycleLR has it
 // A moment or PERIOD is a number of epochs, fractions included, or of steps: 500s.
 // With `per_256` the base rate is lr * global_batch / 256, else it is lr. Warm-up is linear over
 // `warmup_epochs` up to the base rate: with `per_256` from lr (Goyal et al. 2017, section 2.2: the

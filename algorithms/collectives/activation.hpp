@@ -64,8 +64,8 @@ class Activation {
   Activation(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
              Trigger trigger);
 
-  // This rank is ready. May be called again, e.g. after load() with another trigger: sends the
-  // messages that are still missing.
+  // This rank is ready. May be called again, e.g. once a state is loaded, with another trigger:
+  // sends the messages that are still missing.
   std::vector<OutgoingMessage> post();
   // REQUIRES: it is of this operation.
   std::vector<OutgoingMessage> on_message(const Activate& message);
@@ -81,8 +81,6 @@ class Activation {
   bool in_grace() const { return in_grace_ && !begun_; }
 
   void fields(Archive& a);
-  StateDict save() const { return save_state(*this); }
-  Expected<void> load(const StateDict& state) { return load_state(*this, state); }
 
  private:
   std::vector<OutgoingMessage> count_ready();

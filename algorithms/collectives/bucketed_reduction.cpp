@@ -18,13 +18,13 @@ using Outgoing = std::vector<OutgoingMessage>;
 class BucketedReduction final : public Reduction {
  public:
   BucketedReduction(const std::vector<Rank>& ranks, std::int32_t position, std::int64_t d,
-                    ExactReduce way, PartBegins begins)
+                    ExactReduce algorithm, PartBegins begins)
       : d_(d), begins_(std::move(begins)), open_(count()) {
     const auto size = static_cast<std::int32_t>(ranks.size());
     std::int32_t index = 0;
     for (std::size_t b = 0; b < count(); ++b) {
       const std::int64_t length = begin_of(b + 1) - begin_of(b);
-      buckets_.push_back(make_exact_reduction(ranks, position, length, way));
+      buckets_.push_back(make_exact_reduction(ranks, position, length, algorithm));
       first_index_.push_back(index);
       index += size * pieces_of_slice(length, size, kRingPieceElements);
     }
@@ -184,10 +184,10 @@ PartBegins bucket_begins(std::int64_t d, std::int64_t bytes) {
 
 std::unique_ptr<Reduction> make_bucketed_reduction(const std::vector<Rank>& ranks,
                                                    std::int32_t position, std::int64_t d,
-                                                   ExactReduce way, PartBegins begins) {
+                                                   ExactReduce algorithm, PartBegins begins) {
   GRAPEVINE_CHECK(begins && begins->size() >= 2 && begins->front() == 0 && begins->back() < d,
                   "fewer than two buckets");
-  return std::make_unique<BucketedReduction>(ranks, position, d, way, std::move(begins));
+  return std::make_unique<BucketedReduction>(ranks, position, d, algorithm, std::move(begins));
 }
 
 }  // namespace grapevine

@@ -31,6 +31,6 @@ PartBegins bucket_begins(std::int64_t d, std::int64_t bytes);
 // As make_exact_reduction(), for vectors of d. REQUIRES: begins of at least two buckets.
 std::unique_ptr<Reduction> make_bucketed_reduction(const std::vector<Rank>& ranks,
                                                    std::int32_t position, std::int64_t d,
-                                                   ExactReduce way, PartBegins begins);
+                                                   ExactReduce algorithm, PartBegins begins);
 
 }  // namespace grapevine

@@ -40,12 +40,6 @@ std::vector<Chunk> CollectiveInbox::take(std::int64_t operation) {
   return node.empty() ? std::vector<Chunk>() : std::move(node.mapped());
 }
 
-std::size_t CollectiveInbox::size() const {
-  std::size_t n = 0;
-  for (const auto& [operation, chunks] : held_) n += chunks.size();
-  return n;
-}
-
 void CollectiveInbox::fields(Archive& a) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   std::vector<Chunk> chunks;

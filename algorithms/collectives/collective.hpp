@@ -54,12 +54,9 @@ class CollectiveInbox {
   void hold(Chunk chunk);
   // All held chunks of `operation`; they are held no longer.
   std::vector<Chunk> take(std::int64_t operation);
-  std::size_t size() const;
 
+  // Errors (bad_input): entries that are missing or of a wrong type.
   void fields(Archive& a);
-  StateDict save() const { return save_state(*this); }
-  // Errors (bad_input): entries that are missing or of a wrong type; the inbox is then as before.
-  Expected<void> load(const StateDict& state) { return replace_state(*this, {}, state); }
 
  private:
   std::map<std::int64_t, std::vector<Chunk>> held_;  // by operation; no empty lists

@@ -64,15 +64,10 @@ class DirectAllReduce {
   // [d], the sum; sole owner of its bytes. REQUIRES: done(), once.
   at::Tensor take_result();
 
-  // Everything between two calls: messages in flight are not part of it. load() needs an object
+  // Everything between two calls: messages in flight are not part of it. It is loaded by an object
   // that was constructed with the same arguments. Errors (bad_input): other ranks, position or
-  // operation, a damaged entry; the object is then as before.
+  // operation, a damaged entry.
   void fields(Archive& a);
-  StateDict save() const { return save_state(*this); }
-  Expected<void> load(const StateDict& state) {
-    return replace_state(*this, DirectAllReduce(ranks_, position_, operation_, piece_elements_),
-                         state);
-  }
 
  private:
   static constexpr std::int32_t kWindow = 4;

@@ -6,6 +6,7 @@
 
 #include "algorithms/collectives/direct_all_reduce.hpp"
 #include "algorithms/collectives/recursive_doubling.hpp"
+#include "algorithms/collectives/reduction.hpp"
 #include "algorithms/collectives/ring_all_reduce.hpp"
 #include "algorithms/collectives/slices.hpp"
 #include "messages/check.hpp"
@@ -18,9 +19,9 @@ using Outgoing = std::vector<OutgoingMessage>;
 // One operation of one rank, by any of the algorithms; in the order of ExactReduce.
 using AllReduce = std::variant<RingAllReduce, DirectAllReduce, RecursiveDoubling>;
 
-AllReduce make_all_reduce(ExactReduce way, const std::vector<Rank>& ranks, std::int32_t position,
-                          std::int64_t operation) {
-  switch (way) {
+AllReduce make_all_reduce(ExactReduce algorithm, const std::vector<Rank>& ranks,
+                          std::int32_t position, std::int64_t operation) {
+  switch (algorithm) {
     case ExactReduce::direct:
       return DirectAllReduce(ranks, position, operation);
     case ExactReduce::doubling:
@@ -35,8 +36,9 @@ AllReduce make_all_reduce(ExactReduce way, const std::vector<Rank>& ranks, std::
 
 class ExactReduction final : public Reduction {
  public:
-  ExactReduction(std::vector<Rank> ranks, std::int32_t position, std::int64_t d, ExactReduce way)
-      : ranks_(std::move(ranks)), position_(position), d_(d), way_(way) {}
+  ExactReduction(std::vector<Rank> ranks, std::int32_t position, std::int64_t d,
+                 ExactReduce algorithm)
+      : ranks_(std::move(ranks)), position_(position), d_(d), algorithm_(algorithm) {}
 
   Outgoing start(std::int64_t operation, double, at::Tensor&& vector, Rng&) override {
     operation_ = operation;
@@ -105,7 +107,7 @@ class ExactReduction final : public Reduction {
   }
 
   ExactReduce way_for(std::int64_t elements) const {
-    return all_reduce_for(way_, static_cast<std::int32_t>(ranks_.size()),
+    return all_reduce_for(algorithm_, static_cast<std::int32_t>(ranks_.size()),
                           elements * std::int64_t{sizeof(float)});
   }
 
@@ -115,8 +117,8 @@ class ExactReduction final : public Reduction {
     const bool is_there = a.loads() ? a.has("all_reduce") : running();
     if (a.loads()) all_reduce_.reset();
     if (!is_there) return false;
-    auto chosen = all_reduce_ ? static_cast<ExactReduce>(all_reduce_->index()) : way_;
-    if (way_ == ExactReduce::automatic) a.one_of("way", chosen, ExactReduce::doubling);
+    auto chosen = all_reduce_ ? static_cast<ExactReduce>(all_reduce_->index()) : algorithm_;
+    if (algorithm_ == ExactReduce::automatic) a.one_of("way", chosen, ExactReduce::doubling);
     if (!a.loads() || !a.ok()) return running();
     operation_ = operation;
     all_reduce_.emplace(make_all_reduce(chosen, ranks_, position_, operation));
@@ -140,7 +142,7 @@ class ExactReduction final : public Reduction {
   const std::vector<Rank> ranks_;
   const std::int32_t position_;
   const std::int64_t d_;
-  const ExactReduce way_;
+  const ExactReduce algorithm_;
   std::int64_t operation_ = -1;          // the newest that was started
   std::optional<AllReduce> all_reduce_;  // of the operation that is running
   CollectiveInbox early_;
@@ -148,8 +150,8 @@ class ExactReduction final : public Reduction {
 
 }  // namespace
 
-ExactReduce all_reduce_for(ExactReduce way, std::int32_t ranks, std::int64_t bytes) {
-  if (way != ExactReduce::automatic) return way;
+ExactReduce all_reduce_for(ExactReduce algorithm, std::int32_t ranks, std::int64_t bytes) {
+  if (algorithm != ExactReduce::automatic) return algorithm;
   std::int32_t rounds = 0;  // of doubling
   while ((std::int64_t{2} << rounds) <= ranks) ++rounds;
   if ((std::int64_t{1} << rounds) != ranks) rounds += 2;
@@ -157,8 +159,8 @@ ExactReduce all_reduce_for(ExactReduce way, std::int32_t ranks, std::int64_t byt
 }
 
 std::unique_ptr<Reduction> make_exact_reduction(std::vector<Rank> ranks, std::int32_t position,
-                                                std::int64_t d, ExactReduce way) {
-  return std::make_unique<ExactReduction>(std::move(ranks), position, d, way);
+                                                std::int64_t d, ExactReduce algorithm) {
+  return std::make_unique<ExactReduction>(std::move(ranks), position, d, algorithm);
 }
 
 }  // namespace grapevine

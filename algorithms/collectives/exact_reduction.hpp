@@ -16,16 +16,16 @@
 #pragma once
 #include <cstdint>
 
-#include "algorithms/collectives/reduction.hpp"
+#include "algorithms/compressors/settings.hpp"
 
 namespace grapevine {
 
 // A vector is short where the rounds of doubling carry at most so many bytes one after the other.
 inline constexpr std::int64_t kMostShortBytes = 8192;
 
-// What adds up vectors of `bytes` among `ranks` where the wiring says `way`: itself, or, where that
-// is automatic, doubling or the ring. A function of its arguments alone, which all ranks of a sum
-// have in common: they agree without a message.
-ExactReduce all_reduce_for(ExactReduce way, std::int32_t ranks, std::int64_t bytes);
+// What adds up vectors of `bytes` among `ranks` where the wiring says `algorithm`: itself, or,
+// where that is automatic, doubling or the ring. A function of its arguments alone, which all ranks
+// of a sum have in common: they agree without a message.
+ExactReduce all_reduce_for(ExactReduce algorithm, std::int32_t ranks, std::int64_t bytes);
 
 }  // namespace grapevine

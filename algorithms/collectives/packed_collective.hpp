@@ -38,12 +38,8 @@ class PackedInbox {
   std::optional<Packed> take(std::int64_t operation, std::int32_t round, std::int32_t sender);
   std::size_t size() const { return held_.size(); }
 
+  // Errors (bad_input): entries that are missing or damaged.
   void fields(Archive& a, const PackedCheck& check);
-  StateDict save() const { return save_state(*this, PackedCheck()); }
-  // Errors (bad_input): entries that are missing or damaged; the inbox is then as before.
-  Expected<void> load(const StateDict& state, const PackedCheck& check) {
-    return replace_state(*this, {}, state, check);
-  }
 
  private:
   std::map<std::tuple<std::int64_t, std::int32_t, std::int32_t>, Packed> held_;
@@ -84,13 +80,9 @@ class PackedCollective {
   // exactly where no sum is rounded. REQUIRES: done(), once.
   virtual SparseVector take_rejected() = 0;
 
-  // The state since construction; load() needs a fresh object with the same arguments. Errors
-  // (bad_input): a damaged entry; the object is then unusable.
+  // The state since construction, for a fresh object with the same arguments. Errors (bad_input): a
+  // damaged entry.
   virtual void fields(Archive& a, const PackedCheck& check) = 0;
-  StateDict save() const { return save_state(*this, PackedCheck()); }
-  Expected<void> load(const StateDict& state, const PackedCheck& check) {
-    return load_state(*this, state, check);
-  }
 
  protected:
   OutgoingPacked message(std::int32_t to, std::int32_t round, Packed data) const {

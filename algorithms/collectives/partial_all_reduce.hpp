@@ -76,14 +76,10 @@ class PartialAllReduce {
   // Whether a message is for the reduction, not for the tally or the activation.
   static bool is_part_of_sum(const Payload& payload);
 
-  // The state since construction, the reduction's included; load() needs an object with the same
-  // arguments. `epoch`: the one of contribute(), also where that follows. Errors (bad_input):
+  // The state since construction, the reduction's included, for an object with the same arguments.
+  // `epoch`: the one of contribute(), also where that follows. Errors (bad_input):
   // entries that are missing or damaged.
   void fields(Archive& a, double epoch);
-  StateDict save() const { return save_state(*this, 0.0); }
-  Expected<void> load(const StateDict& state, double epoch = 0) {
-    return load_state(*this, state, epoch);
-  }
 
  private:
   std::size_t size_;

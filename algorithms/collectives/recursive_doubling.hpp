@@ -47,10 +47,6 @@ class RecursiveDoubling {
 
   // As those of RingAllReduce.
   void fields(Archive& a);
-  StateDict save() const { return save_state(*this); }
-  Expected<void> load(const StateDict& state) {
-    return replace_state(*this, RecursiveDoubling(ranks_, position_, operation_), state);
-  }
 
  private:
   std::int32_t size() const { return static_cast<std::int32_t>(ranks_.size()); }

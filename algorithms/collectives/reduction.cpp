@@ -208,10 +208,10 @@ std::unique_ptr<Reduction> make_reduction(const ReductionSettings& settings,
     return std::make_unique<SparseReduction>(settings, std::move(ranks), position, d, device);
   if (settings.compression.enabled())
     return make_quantised_reduction(settings, std::move(ranks), position, d, device);
-  const ExactReduce way = settings.compression.exact;
+  const ExactReduce algorithm = settings.compression.exact;
   if (PartBegins begins = bucket_begins(d, settings.bucket_bytes))
-    return make_bucketed_reduction(ranks, position, d, way, std::move(begins));
-  return make_exact_reduction(std::move(ranks), position, d, way);
+    return make_bucketed_reduction(ranks, position, d, algorithm, std::move(begins));
+  return make_exact_reduction(std::move(ranks), position, d, algorithm);
 }
 
 ErrorFeedbackSettings feedback_of(const ReductionSettings& reduction) {

@@ -78,20 +78,16 @@ class Reduction {
   // Those residuals, [d], which are empty then; undefined: there are none. REQUIRES: !running().
   virtual at::Tensor take_residual() { return {}; }
 
-  virtual void fields(Archive& a, std::int64_t operation, double epoch) = 0;
-  StateDict save() const { return save_state(*this, std::int64_t{0}, 0.0); }
-  // `operation`, `epoch`: those that were running. Errors (bad_input): entries that are missing or
+  // `operation`, `epoch`: those that are running. Errors (bad_input): entries that are missing or
   // damaged.
-  Expected<void> load(const StateDict& state, std::int64_t operation, double epoch) {
-    return load_state(*this, state, operation, epoch);
-  }
+  virtual void fields(Archive& a, std::int64_t operation, double epoch) = 0;
 };
 
-// The exact sum among `ranks`; ranks[position] is this rank. load() takes vectors of d alone, or of
+// The exact sum among `ranks`; ranks[position] is this rank. A state has vectors of d alone, or of
 // any length where d < 0.
 std::unique_ptr<Reduction> make_exact_reduction(std::vector<Rank> ranks, std::int32_t position,
                                                 std::int64_t d = -1,
-                                                ExactReduce way = ExactReduce::ring);
+                                                ExactReduce algorithm = ExactReduce::ring);
 
 struct ReductionSettings {
   CompressionSettings compression;

@@ -59,12 +59,8 @@ class ErrorFeedback {
   void set_residual(at::Tensor residual) { residual_ = std::move(residual); }
   void set_velocity(at::Tensor velocity) { velocity_ = std::move(velocity); }
 
+  // For vectors of d. Errors (bad_input): entries of another type or size.
   void fields(Archive& a, std::int64_t d);
-  StateDict save() const { return save_state(*this, std::int64_t{0}); }
-  // For vectors of d. Errors (bad_input): entries of another type or size; this is then as before.
-  Expected<void> load(const StateDict& state, std::int64_t d) {
-    return replace_state(*this, ErrorFeedback(settings_), state, d);
-  }
 
  private:
   void accumulate(at::Tensor& g);

@@ -176,18 +176,6 @@ std::vector<double> Topology::mixing_matrix(std::int64_t round) const {
   return w;
 }
 
-std::vector<double> Topology::metropolis_hastings(std::int64_t round) const {
-  const auto n = static_cast<std::size_t>(ranks_);
-  std::vector<double> w(n * n, 0.0);
-  for (std::size_t j = 0; j < n; ++j) {
-    const Shares& shares = symmetric_shares(round, static_cast<Rank>(j));
-    w[j * n + j] = shares.kept;
-    for (const Shares::Link& link : shares.links)
-      w[static_cast<std::size_t>(link.peer) * n + j] = link.weight;
-  }
-  return w;
-}
-
 bool Topology::doubly_stochastic() const {
   for (std::int64_t round = 0; round < period_; ++round) {
     std::vector<double> row(static_cast<std::size_t>(ranks_), 0.0);

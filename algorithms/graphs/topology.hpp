@@ -82,8 +82,6 @@ class Topology {
   // Column-stochastic mixing matrix W of a round, row-major [n*n]: x_i' = sum_j W[i*n+j] x_j. Its
   // weights are not rounded.
   std::vector<double> mixing_matrix(std::int64_t round) const;
-  // The matrix of the symmetric shares, row-major [n*n].
-  std::vector<double> metropolis_hastings(std::int64_t round) const;
 
   // Every round's W also has rows that sum to 1: every rank keeps the push-sum weight 1.
   bool doubly_stochastic() const;
@@ -125,8 +123,7 @@ class Topology {
 // Names and what `peers` means (n = ranks; offsets are mod n; "swap": i sends to j in a slot
 // exactly where j sends to i):
 //   exponential             +j(p+1)^i, j = 1..p, all powers below n
-//   one-peer-exponential    +2^i, all powers below n, one in each round: exponential with peers =
-//   1,
+//   one-peer-exponential    +2^i, all powers below n, one in each round: exponential with one peer,
 //                           whatever `peers` is. Exact after p rounds where n = 2^p, from any round
 //                           on; never elsewhere (Ying et al., NeurIPS 2021)
 //   bidirectional-exponential  +2^i, -2^i
@@ -137,15 +134,13 @@ class Topology {
 //   hypercube               rank with one bit flipped; swap; n a power of two
 //   ring                    +1, -1; static: the first `peers` of them in every round, so 1 is a
 //                           directed ring (contraction cos(pi/n)) and 2 the undirected one
-//   round-robin             one peer: every two ranks meet once in a period of n - 1 rounds (n
-//   where
-//                           it is odd, when one rank rests in each); swap; `peers` is ignored
+//   round-robin             one peer: every two ranks exchange once in a period of n - 1 rounds (n
+//                           where it is odd, when one rank rests in each); swap; `peers` is ignored
 //   random-regular[:SEED]   peers >= 2: static and undirected, every rank has `peers` neighbours
 //                           (n * peers even); peers = 1, whose graph would be separate pairs: one
 //                           edge at a time of a random graph of degree 3 (even n; swap) or 4 (odd
 //                           n)
-//   base                    base-(p+1) graph: undirected, at most `peers` neighbours in a round,
-//   with
+//   base                    base-(p+1) graph: undirected, at most `peers` neighbours in a round;
 //                           weights of its own; exact after each period of at most
 //                           2 log_(p+1) n + 2 rounds, for any n; one round where n <= p+1 (see
 //                           base_graph.hpp)

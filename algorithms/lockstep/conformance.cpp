@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <map>
@@ -13,8 +12,8 @@
 #include <utility>
 
 #include "algorithms/lockstep/lockstep.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/role_type.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
 #include "messages/random.hpp"
 #include "messages/text/exception_line.hpp"
 

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "algorithms/wiring/make_parts.hpp"
 #include "messages/check.hpp"
 #include "messages/codec.hpp"
 #include "messages/gradient.hpp"

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "messages/frozen_tensor.hpp"
@@ -33,20 +34,23 @@ class BufferPool {
   std::vector<FrozenTensor> retired_;
 };
 
+// x <- f(x), in place, where f(x) changes its tensor: of a copy where another holder reads x.
+template <class F>
+void change_in_place(FrozenTensor& x, F&& f) {
+  at::Tensor own = std::move(x).thaw();
+  f(own);
+  x = FrozenTensor::freeze(std::move(own));
+}
+
 // x <- f(x), where f(out, x) writes `out`: in place (then `out` is x) where no other handle shares
 // x and, on a device, no other stream has used it; else into another buffer.
 template <class F>
 void update_frozen(FrozenTensor& x, BufferPool& pool, F&& f) {
-  if (x.thaws_at_once()) {
-    at::Tensor own = std::move(x).thaw();
-    f(own, own);
-    x = FrozenTensor::freeze(std::move(own));
-  } else {
-    at::Tensor out = pool.take(x);
-    f(out, x.read());
-    pool.give(std::move(x));
-    x = FrozenTensor::freeze(std::move(out));
-  }
+  if (x.thaws_at_once()) return change_in_place(x, [&f](at::Tensor& own) { f(own, own); });
+  at::Tensor out = pool.take(x);
+  f(out, x.read());
+  pool.give(std::move(x));
+  x = FrozenTensor::freeze(std::move(out));
 }
 
 }  // namespace grapevine

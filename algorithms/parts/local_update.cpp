@@ -160,9 +160,8 @@ at::Tensor LocalUpdate::step_along_mean(ModelState& model, at::Tensor mean, doub
 void LocalUpdate::step_along_late(ModelState& model, at::Tensor part, double epoch) {
   if (settings_.clip.clips_mean()) kernels::clip(part, settings_.clip.norm);
   model.lr = lr_.at(epoch);
-  at::Tensor x = std::move(model.x).thaw();
-  optimizer_->step_late(x, part, model.lr, model.w);
-  model.x = FrozenTensor::freeze(std::move(x));
+  change_in_place(model.x,
+                  [&](at::Tensor& x) { optimizer_->step_late(x, part, model.lr, model.w); });
 }
 
 void LocalUpdate::update(ModelState& model, at::Tensor& g, double epoch, BufferPool& pool,
@@ -198,12 +197,12 @@ at::Tensor LocalUpdate::take_mean(ModelState& model, at::Tensor mean, double epo
   if (gradient && settings_.clip.clips_mean()) kernels::clip(mean, settings_.clip.norm);
   if (gradient) model.lr = lr_.at(epoch);
   if (!gradient) model.x = std::move(anchor_);
-  at::Tensor x = std::move(model.x).thaw();
-  if (gradient)
-    optimizer_->step(x, mean, model.lr);
-  else
-    outer_step(x, mean, epoch);
-  model.x = FrozenTensor::freeze(std::move(x));
+  change_in_place(model.x, [&](at::Tensor& x) {
+    if (gradient)
+      optimizer_->step(x, mean, model.lr);
+    else
+      outer_step(x, mean, epoch);
+  });
   if (!gradient) anchor_ = model.x;
   return mean;
 }
@@ -259,9 +258,7 @@ void LocalUpdate::step_to_mixed(ModelState& model, double epoch, BufferPool& poo
     kernels::subtract_into(difference, anchor_.read(), model.x.read());
   else
     at::sub_out(difference, anchor_.read(), model.x.read(), 1 / model.w);
-  at::Tensor a = std::move(anchor_).thaw();
-  outer_step(a, difference, epoch);
-  anchor_ = FrozenTensor::freeze(std::move(a));
+  change_in_place(anchor_, [&](at::Tensor& a) { outer_step(a, difference, epoch); });
   pool.give(FrozenTensor::freeze(std::move(difference)));
   if (model.w == 1) {
     pool.give(std::move(model.x));

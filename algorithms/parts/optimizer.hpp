@@ -54,15 +54,9 @@ class Optimizer {
   // without decay. adam, adamw: one more step, for theirs depends on all of the gradient. `part`
   // may be overwritten. `w`: as above.
   virtual void step_late(at::Tensor& x, at::Tensor& part, double lr, double w = 1) = 0;
-  // A copy of the state; load() of it resumes bit for bit. Before the first step it has the
-  // optimizer's name only.
-  StateDict save() const { return save_state(*this, std::int64_t{0}); }
-  // For x of d. Errors (bad_input): entries that are missing, of another optimizer, or of another
-  // shape; the optimizer is then as before.
-  Expected<void> load(const StateDict& state, std::int64_t d) {
-    return load_state(*this, state, d);
-  }
-  // Changes the optimizer only where all entries are good.
+  // The state, for x of d: an optimizer that loads it continues bit for bit. Before the first step
+  // it has the optimizer's name only. Errors (bad_input): entries that are missing, of another
+  // optimizer, or of another shape; the optimizer is then as before.
   virtual void fields(Archive& a, std::int64_t d) = 0;
   // The state for x of d as numbers, [k] float32, of which ranks may take a mean; k depends on the
   // optimizer and d alone, and is 0 where it keeps nothing. Zeros before the first step.

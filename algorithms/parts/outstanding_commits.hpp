@@ -28,13 +28,9 @@ class OutstandingCommits {
   // The steps of those that no answer comes for, ascending; none is outstanding any more.
   std::vector<Step> take_all();
 
-  void fields(Archive& a, std::int32_t servers);
-  StateDict save() const { return save_state(*this, 0); }
   // `servers`: the most receipts that a commit waits for. Errors (bad_input): entries that are
-  // missing or damaged; this is then as before.
-  Expected<void> load(const StateDict& state, std::int32_t servers) {
-    return replace_state(*this, {}, state, servers);
-  }
+  // missing or damaged.
+  void fields(Archive& a, std::int32_t servers);
 
  private:
   struct Pending {

@@ -42,15 +42,10 @@ class ServiceQueue {
   // Waiting times count from `now`.
   void restart(Timestamp now);
 
-  void fields(Archive& a, std::optional<std::int64_t> offered, const std::vector<Rank>& clients);
-  StateDict save() const { return save_state(*this, std::nullopt, std::vector<Rank>()); }
   // `offered`: elements of each update; none: the requests ask for grants. `clients`: the ranks
   // that may wait, ascending. Errors (bad_input): entries that are missing or damaged, a rank that
-  // is not a client, a client twice; the queue is then as before.
-  Expected<void> load(const StateDict& state, std::optional<std::int64_t> offered,
-                      const std::vector<Rank>& clients) {
-    return replace_state(*this, {}, state, offered, clients);
-  }
+  // is not a client, a client twice.
+  void fields(Archive& a, std::optional<std::int64_t> offered, const std::vector<Rank>& clients);
 
  private:
   std::deque<ServiceRequest> waiting_;
@@ -72,13 +67,9 @@ class CriticalSections {
   // All of them, with the exchange that each grant is for.
   std::map<Rank, std::int64_t> holders() const;
 
-  void fields(Archive& a, const std::vector<Rank>& clients);
-  StateDict save() const { return save_state(*this, std::vector<Rank>()); }
   // `clients`: the ranks that may hold a grant, ascending. Errors (bad_input): entries that are
-  // missing or damaged, a rank that is not a client, a client twice; this is then as before.
-  Expected<void> load(const StateDict& state, const std::vector<Rank>& clients) {
-    return replace_state(*this, {}, state, clients);
-  }
+  // missing or damaged, a rank that is not a client, a client twice.
+  void fields(Archive& a, const std::vector<Rank>& clients);
 
  private:
   struct Section {

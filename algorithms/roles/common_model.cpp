@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "algorithms/kernels/kernels.hpp"
+#include "algorithms/parts/debiased_model.hpp"
 #include "algorithms/roles/messages_of.hpp"
 #include "messages/check.hpp"
 
@@ -36,7 +36,8 @@ void CommonModel::on_gradient(Env&, Gradient) {
   GRAPEVINE_CHECK(false, "a gradient between two wirings");
 }
 
-// Where all that train have the mean already, a server may begin once more.
+// A server may begin once more after all ranks that train have the mean: a message to a rank that
+// is done is ignored.
 void CommonModel::on_message(Env& env, Envelope envelope) {
   if (done_) return;
   send_all(env, stamp_of(rank_, model_.step, model_.step),
@@ -64,12 +65,7 @@ void CommonModel::take_mean() {
   done_ = true;
 }
 
-FrozenTensor CommonModel::debiased() const {
-  if (model_.w == 1.0) return model_.x;
-  at::Tensor z = at::empty_like(model_.x.read());
-  kernels::debias(z, model_.x.read(), model_.w);
-  return FrozenTensor::freeze(std::move(z));
-}
+FrozenTensor CommonModel::debiased() const { return debiased_model(model_); }
 
 std::vector<Awaited> CommonModel::waits() const {
   return reduction_->running() ? reduction_->awaited() : std::vector<Awaited>();

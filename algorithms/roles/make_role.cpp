@@ -1,17 +1,17 @@
 #include "algorithms/roles/make_role.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "algorithms/collectives/collective.hpp"
 #include "algorithms/parts/server_rules.hpp"
-#include "algorithms/roles/aggregate.hpp"
+#include "algorithms/roles/aggregate/aggregate.hpp"
 #include "algorithms/roles/bilateral/bilateral.hpp"
 #include "algorithms/roles/gossip/gossip.hpp"
 #include "algorithms/roles/group/group.hpp"
 #include "algorithms/roles/levels/hierarchy.hpp"
 #include "algorithms/roles/partial/partial.hpp"
 #include "algorithms/roles/server/server_settings.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {

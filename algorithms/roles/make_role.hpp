@@ -6,7 +6,7 @@
 #include "algorithms/parts/optimizer.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/wiring/nodes.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/plan.hpp"
 
 namespace grapevine {
 

@@ -1,6 +1,5 @@
 #include "algorithms/roles/member_role.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "algorithms/roles/levels/hierarchy.hpp"
@@ -11,10 +10,10 @@
 namespace grapevine {
 namespace {
 
-Rank position_of(Rank rank, const std::vector<Rank>& members) {
-  const auto at = std::lower_bound(members.begin(), members.end(), rank);
-  GRAPEVINE_CHECK(at != members.end() && *at == rank, "rank ", rank, " is no member");
-  return static_cast<Rank>(at - members.begin());
+Rank position_in(const std::vector<Rank>& members, Rank rank) {
+  const auto position = position_of(rank, members);
+  GRAPEVINE_CHECK(position, "rank ", rank, " is no member");
+  return *position;
 }
 
 class MemberRole final : public Role, private NestedRole::Around {
@@ -42,7 +41,9 @@ class MemberRole final : public Role, private NestedRole::Around {
   std::int64_t close(Env& env) override { return nested_.close(env); }
   void take_back(Env& env, std::int64_t operations) override { nested_.take_back(env, operations); }
   std::vector<std::int64_t> counts() const override { return nested_.role().counts(); }
-  void settle(Env& env, const ClosedCounts& counts) override { nested_.settle(env, counts); }
+  void resolve_open(Env& env, const ClosedCounts& counts) override {
+    nested_.resolve_open(env, counts);
+  }
   void count_as_done(Env& env) override { nested_.count_as_done(env); }
   void shared_fields(Archive& a) override { nested_.role().shared_fields(a); }
   void own_fields(Archive& a) override { nested_.role().own_fields(a); }
@@ -69,7 +70,7 @@ std::unique_ptr<Role> make_member_role(const std::shared_ptr<const SharedParts>&
   if (!ranks.servers.empty()) return make_role_beside_servers(parts, ranks, rank, model);
   if (!ranks.heads.empty()) return std::make_unique<Hierarchy>(parts, ranks, rank, model);
   std::vector<Rank>& members = ranks.members;
-  const std::int32_t position = position_of(rank, members);
+  const std::int32_t position = position_in(members, rank);
   auto role = make_flat_role(parts, position, static_cast<std::int32_t>(members.size()), model);
   return std::make_unique<MemberRole>(std::move(members), position, std::move(role));
 }
@@ -78,7 +79,7 @@ std::unique_ptr<Role> make_common_model(const TrainingRanks& ranks, Rank rank, M
                                         CommonModel::Given given) {
   std::vector<Rank> all = ranks.members;
   all.insert(all.end(), ranks.servers.begin(), ranks.servers.end());
-  const std::int32_t position = position_of(rank, all);
+  const std::int32_t position = position_in(all, rank);
   auto role = std::make_unique<CommonModel>(static_cast<std::int32_t>(all.size()),
                                             static_cast<std::int32_t>(ranks.members.size()),
                                             position, model, std::move(given));

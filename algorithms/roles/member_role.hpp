@@ -7,7 +7,7 @@
 #include "algorithms/role.hpp"
 #include "algorithms/roles/common_model.hpp"
 #include "algorithms/wiring/nodes.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/plan.hpp"
 
 namespace grapevine {
 

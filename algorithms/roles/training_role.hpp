@@ -1,7 +1,6 @@
 // TrainingRole: the part of a role that all ranks with a worker have in common: the phase, the
 // local update, and the events of a step.
 #pragma once
-#include <algorithm>
 #include <memory>
 #include <vector>
 

@@ -5,6 +5,12 @@
 
 namespace grapevine {
 
+std::optional<std::int32_t> position_of(Rank rank, const std::vector<Rank>& ranks) {
+  const auto at = std::lower_bound(ranks.begin(), ranks.end(), rank);
+  if (at == ranks.end() || *at != rank) return std::nullopt;
+  return static_cast<std::int32_t>(at - ranks.begin());
+}
+
 std::vector<Rank> first_of_each_node(const std::vector<Rank>& members, std::int32_t size) {
   std::vector<Rank> heads;
   for (const Rank rank : members)

@@ -1,6 +1,7 @@
 // The nodes of a hierarchy, and what becomes of them where members are lost and join.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "messages/ids.hpp"
@@ -16,6 +17,9 @@ struct TrainingRanks {
   // The parameter servers, which follow all ranks that ever trained; empty where there are none.
   std::vector<Rank> servers = {};
 };
+
+// The number of `rank` among ascending ranks, from 0; none: it is not one of them.
+std::optional<std::int32_t> position_of(Rank rank, const std::vector<Rank>& ranks);
 
 // The first member of each node. `size`: R.
 std::vector<Rank> first_of_each_node(const std::vector<Rank>& members, std::int32_t size);

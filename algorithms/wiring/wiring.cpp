@@ -6,6 +6,7 @@
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/text/control_characters.hpp"
 #include "messages/text/names.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
@@ -24,10 +25,8 @@ const RoleType* role_named(const std::string& name) {
 
 // "node": as many as the launcher says; 0 until then.
 Expected<std::int32_t> ranks_per_node(const std::string& text) {
-  std::int32_t ranks = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, ranks);
-  if (text == "node" || (error == std::errc() && stop == end && ranks >= 1)) return ranks;
+  if (text == "node") return 0;
+  if (const auto ranks = number_in<std::int32_t>(text); ranks && *ranks >= 1) return *ranks;
   return bad_input("'" + text + "' is neither a whole number, at least 1, nor 'node'");
 }
 

@@ -10,8 +10,7 @@
 
 namespace grapevine {
 
-// The keys that are set, values as written; to_toml() has the order of the key table. A user sees,
-// edits and prints the wiring; the engine runs the Plan.
+// The keys that are set, values as written. A user writes the wiring; the engine runs the Plan.
 //
 // A wiring may have levels inside: "level.1.KEY" is a key of the innermost one, and "level.1.ranks"
 // the number of ranks in each of its groups. Keys without a level are those of the outermost one.
@@ -23,7 +22,8 @@ class Wiring {
   // whose last is the outermost level where it has no ranks; `where` names the text in errors. A
   // text without them is an empty wiring.
   static Expected<Wiring> parse_toml(const std::string& text, const std::string& where);
-  // The TOML tables with exactly the keys that are set.
+  // The TOML tables with exactly the keys that are set, in the order of the key table; parse_toml()
+  // reads them back. For programs that write wirings, and tests; commands print wiring_tables().
   std::string to_toml() const;
 
   const std::map<std::string, std::string>& keys() const { return keys_; }

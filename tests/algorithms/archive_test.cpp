@@ -255,19 +255,6 @@ TEST(Archive, RefusesOnlyWhereItLoads) {
             "one");
 }
 
-TEST(Archive, ARefusedStateReplacesNothing) {
-  All all = filled();
-  const StateDict before = save_state(all);
-  StateDict bad = before;
-  bad.put("step", std::int64_t{8});
-  bad.put("of.9.number", std::int64_t{-1});
-  EXPECT_FALSE(replace_state(all, All(), bad).ok());
-  expect_equal(save_state(all), before);
-  bad.put("of.9.number", std::int64_t{18});
-  EXPECT_TRUE(replace_state(all, All(), bad).ok());
-  expect_equal(save_state(all), bad);
-}
-
 // States of random form, in states.
 struct Node {
   std::int64_t number = 0;

@@ -18,7 +18,7 @@
 #include "algorithms/roles/gossip/gossip.hpp"
 #include "algorithms/roles/make_role.hpp"
 #include "algorithms/roles/member_role.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "messages/random.hpp"
 
 namespace grapevine::sim {
@@ -193,7 +193,7 @@ class RoleWorld {
                       const std::function<void()>& between) {
     const auto before = static_cast<std::int32_t>(members_.size());
     if (parts_->plan.role->changes_by_mean) {
-      settle_roles();
+      resolve_roles();
       for (const Rank rank : joining) members_.push_back(rank);
       std::sort(members_.begin(), members_.end());
     } else {
@@ -258,7 +258,7 @@ class RoleWorld {
   }
 
   // Of a role that is made of others.
-  void settle_roles() {
+  void resolve_roles() {
     come_to_rest();
     ClosedCounts counts;
     members_.erase(std::remove_if(members_.begin(), members_.end(),
@@ -273,7 +273,7 @@ class RoleWorld {
     }
     for (const Rank rank : members_) {
       const std::size_t seen = at(rank).log.size();
-      at(rank).role->settle(at(rank), counts);
+      at(rank).role->resolve_open(at(rank), counts);
       note_folds(at(rank), seen);
       at(rank).request.reset();
     }

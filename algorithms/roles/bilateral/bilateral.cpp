@@ -7,8 +7,7 @@
 #include <set>
 
 #include "algorithms/kernels/kernels.hpp"
-#include "algorithms/roles/messages_of.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/plan.hpp"
 
 namespace grapevine {
 Bilateral::Bilateral(RoleContext context)

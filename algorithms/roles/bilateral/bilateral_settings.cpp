@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "algorithms/roles/bilateral/bilateral.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 
 namespace grapevine {
 namespace {

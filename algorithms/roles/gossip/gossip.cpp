@@ -6,7 +6,8 @@
 
 #include "algorithms/kernels/fused_kernels.hpp"
 #include "algorithms/kernels/kernels.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/parts/debiased_model.hpp"
+#include "algorithms/wiring/plan.hpp"
 
 namespace grapevine {
 
@@ -97,7 +98,10 @@ bool Gossip::steps_in_one_pass() const {
 
 // Folds the outstanding round but for what the next pass over x is to fold.
 FrozenTensor Gossip::fold_but_last(Env& env) {
-  if (!steps_in_one_pass()) return fold(env, round_), FrozenTensor();
+  if (!steps_in_one_pass()) {
+    fold(env, round_);
+    return FrozenTensor();
+  }
   outstanding_ = false;
   return mixer_->fold_but_last(env, round_);
 }
@@ -225,12 +229,7 @@ std::vector<Awaited> Gossip::awaited() const {
 
 // ---- the model ----
 
-FrozenTensor Gossip::debiased() const {
-  if (model_.w == 1.0) return model_.x;
-  at::Tensor z = at::empty_like(model_.x.read());
-  kernels::debias(z, model_.x.read(), model_.w);
-  return FrozenTensor::freeze(std::move(z));
-}
+FrozenTensor Gossip::debiased() const { return debiased_model(model_); }
 
 // The age of this rank's messages is that of its last gradient.
 Stamp Gossip::stamp() const { return stamp_of(rank_, model_.step - 1, model_.step); }

@@ -150,9 +150,7 @@ class ShareMixer final : public Mixer {
     if (last.defined()) add(last);
     const double w = std::exchange(model_.w, 1);
     if (std::abs(w - 1) < 1e-6) return;
-    at::Tensor x = std::move(model_.x).thaw();
-    kernels::scale(x, 1 / w);
-    model_.x = FrozenTensor::freeze(std::move(x));
+    change_in_place(model_.x, [w](at::Tensor& x) { kernels::scale(x, 1 / w); });
   }
 
   const MixingRule rule_;

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "algorithms/kernels/kernels.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "algorithms/roles/group/group.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/plan.hpp"
 
 namespace grapevine {
 namespace {

@@ -90,13 +90,13 @@ void GroupHead::fields(Archive& a, std::int64_t d) {
 
 // ---- a change of members, and of the wiring ----
 
-void GroupHead::settle(Env& env, std::int64_t operations, double share) {
+void GroupHead::resolve_open(Env& env, std::int64_t operations, double share) {
   share_ = share;
   behind_ = levels_.outside->plan.role->replicates && operations_ < operations;
   behind_ ? outside_.count_as_done(env) : outside_.take_back(env, operations);
 }
 
-// Of a head that is behind only what its role had still to give: the others have its model.
+// A head that is behind gives only what its role had still to give: the others have its model.
 GroupHead::Given GroupHead::flush(Env& env) {
   const FrozenTensor before = FrozenTensor::copy_of(model_.x.read());
   const double w = model_.w;
@@ -104,7 +104,7 @@ GroupHead::Given GroupHead::flush(Env& env) {
   Given given{model_.x.read() - before.read(), model_.w - w};
   if (!behind_) {
     given.x.add_(before.read());
-    // In place of other groups, too: of what the heads agree on.
+    // It also gives for the groups that are behind, from the model that the heads agree on.
     const bool is_newer = !levels_.heads_agree() || operations_ > period_;
     given.x.add_(is_newer ? before.read() : z_.read(), share_ - 1);
     given.weight += share_ * w;

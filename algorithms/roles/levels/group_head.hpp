@@ -62,7 +62,7 @@ class GroupHead final : private NestedRole::Around {
   void close(Env& env) { operations_ = outside_.close(env); }
   std::int64_t operations() const { return operations_; }
   // `operations`: the most of any head; `share`: in the mean, of the model of one that has them.
-  void settle(Env& env, std::int64_t operations, double share);
+  void resolve_open(Env& env, std::int64_t operations, double share);
   Given flush(Env& env);
   // The group begins at `period`, with this model.
   void take_over(const ModelState& model, std::int64_t period);

@@ -139,10 +139,6 @@ void Hierarchy::on_peer_down(Env& env, Rank peer) {
   if (head_) head_->on_peer_down(env, peer);
 }
 
-void Hierarchy::on_peer_up(Env& env, Rank peer) {
-  if (head_) head_->on_peer_up(env, peer);
-}
-
 std::vector<Awaited> Hierarchy::waits() const {
   if (phase_ == Phase::reducing) return {node_.awaited()};
   if (phase_ != Phase::waiting) return {};
@@ -174,8 +170,8 @@ std::int64_t Hierarchy::close(Env& env) {
   return kFollows;
 }
 
-// Only the lost rank's messages are missing: the mean is open at the head, too, or complete there
-// alone. What the head asks for next tells.
+// Only the messages of the lost rank are missing: the mean is open at the head, too, or complete
+// there alone. The next request of the head shows which.
 void Hierarchy::give_up_mean(Env& env) {
   if (phase_ != Phase::reducing) return;
   phase_ = Phase::waiting;
@@ -215,7 +211,8 @@ void Hierarchy::flush(Env& env) {
   model_.w = 1;
 }
 
-// Of all ranks the mean is taken: the head has the part of its whole node in it.
+// The mean is over all ranks: the head gives its state once for each rank of its node, the others
+// give zeros.
 at::Tensor Hierarchy::optimizer_state() const {
   if (head_) return head_->role().optimizer_state() * static_cast<double>(node_.members().size());
   return at::zeros_like(make_run_optimizer(*parts_)->state_vector(model_.x.numel()));

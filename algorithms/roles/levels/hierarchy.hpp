@@ -43,7 +43,6 @@ class Hierarchy final : public Role, private NestedRole::Around {
   void on_message(Env& env, Envelope envelope) override;
   void on_timer(Env& env, TimerId id) override;
   void on_peer_down(Env& env, Rank peer) override;
-  void on_peer_up(Env& env, Rank peer) override;
   FrozenTensor debiased() const override;
   void fields(Archive& a) override;
   StateDict measures() const override { return head_ ? head_->role().measures() : StateDict{}; }

@@ -21,18 +21,18 @@ std::vector<Rank> members_of(const LevelGroup& group) {
 
 constexpr std::size_t kOwnCounts = 2;
 
-std::int64_t stand_of(const std::vector<std::int64_t>& counts) {
+std::int64_t mark_of(const std::vector<std::int64_t>& counts) {
   return counts[counts.size() - kOwnCounts];
 }
 
-std::int64_t newest_stand(const ClosedCounts& group) {
+std::int64_t newest_mark(const ClosedCounts& group) {
   std::int64_t newest = -1;
-  for (const auto& [rank, counts] : group) newest = std::max(newest, stand_of(counts));
+  for (const auto& [rank, counts] : group) newest = std::max(newest, mark_of(counts));
   return newest;
 }
 
-// Of heads that agree, where a rank stands so: see Level::stand().
-std::int64_t operations_behind(std::int64_t stand) { return stand < 0 ? -1 : (stand + 1) / 2; }
+// The complete operations of heads that agree, by a rank's mark: see Level::period_mark().
+std::int64_t operations_behind(std::int64_t mark) { return mark < 0 ? -1 : (mark + 1) / 2; }
 
 }  // namespace
 
@@ -87,7 +87,7 @@ void Level::on_gradient(Env& env, Gradient gradient) {
   end_period_if_due(env);
 }
 
-// Where the role inside asks for a gradient of the next period, or ends, this one is over.
+// The period is over when the role inside asks for a gradient of the next one, or ends.
 void Level::compute(Env& env, Step step, FrozenTensor z) {
   if (step < parts_->exchanges.end_of(period_)) return env.compute(step, std::move(z));
   period_over_ = true;
@@ -218,18 +218,18 @@ std::int64_t Level::close(Env& env) {
   return model_.step;
 }
 
-// Of the role inside; then kOwnCounts: where this rank stands, and of the role outside.
+// Of the role inside; then kOwnCounts: this rank's mark, and the operations of the role outside.
 std::vector<std::int64_t> Level::counts() const {
   std::vector<std::int64_t> counts = inside_.role().counts();
   if (counts.empty()) counts.push_back(operations_);
-  counts.push_back(stand());
+  counts.push_back(period_mark());
   counts.push_back(head_ ? head_->operations() : 0);
   return counts;
 }
 
 // 2p: has a part of period p; 2p + 1: of a head that has had all parts of it, or of a rank that has
 // the model after the last one; -1: before the first one.
-std::int64_t Level::stand() const {
+std::int64_t Level::period_mark() const {
   if (!z_.defined()) return -1;
   const auto& kept = group_.kept();
   if (phase_ == Phase::finished || (kept && kept->last)) return 2 * period_ + 1;
@@ -237,18 +237,18 @@ std::int64_t Level::stand() const {
   return head_ && !runs() ? 2 * period_ + 1 : 2 * period_;
 }
 
-void Level::settle(Env& env, const ClosedCounts& counts) {
+void Level::resolve_open(Env& env, const ClosedCounts& counts) {
   std::map<Rank, ClosedCounts> groups;  // of which ranks remain, by head
   for (const auto& [rank, of_rank] : counts) groups[levels_.group_of(rank).head][rank] = of_rank;
   const ClosedCounts& group = groups[group_.head()];
-  settle_inside(env, group);
+  resolve_inside(env, group);
   const Agreed agreed = agreed_outside(groups);
-  settle_period(group, agreed);
-  if (head_) head_->settle(env, agreed.operations, agreed.share);
+  resolve_period(group, agreed);
+  if (head_) head_->resolve_open(env, agreed.operations, agreed.share);
 }
 
-// Where heads agree, so do groups without one, by the z of the newest period that their ranks have:
-// it is the result of the operation before it.
+// If heads agree, a group without a head counts, too: the z of its newest period is the result of
+// the operation before it.
 Level::Agreed Level::agreed_outside(const std::map<Rank, ClosedCounts>& groups) const {
   std::vector<std::int64_t> operations;
   for (const auto& [head, group] : groups) {
@@ -256,7 +256,7 @@ Level::Agreed Level::agreed_outside(const std::map<Rank, ClosedCounts>& groups) 
     if (of_head != group.end())
       operations.push_back(of_head->second.back());
     else if (levels_.heads_agree())
-      operations.push_back(operations_behind(newest_stand(group)));
+      operations.push_back(operations_behind(newest_mark(group)));
   }
   Agreed agreed;
   if (operations.empty()) return agreed;
@@ -267,11 +267,11 @@ Level::Agreed Level::agreed_outside(const std::map<Rank, ClosedCounts>& groups) 
   return agreed;
 }
 
-void Level::settle_inside(Env& env, const ClosedCounts& group) {
+void Level::resolve_inside(Env& env, const ClosedCounts& group) {
   if (own_group_.inside->plan.role->changes_by_mean) {
     ClosedCounts inside = group;
     for (auto& [rank, counts] : inside) counts.resize(counts.size() - kOwnCounts);
-    return inside_.settle(env, inside);
+    return inside_.resolve_open(env, inside);
   }
   for (const auto& [rank, counts] : group)
     most_operations_ = std::max(most_operations_, counts.front());
@@ -284,20 +284,20 @@ bool Level::is_behind(const std::vector<std::int64_t>& counts) const {
   return own_group_.inside->plan.role->replicates && counts.front() < most_operations_;
 }
 
-void Level::settle_period(const ClosedCounts& group, const Agreed& agreed) {
+void Level::resolve_period(const ClosedCounts& group, const Agreed& agreed) {
   const auto head = group.find(group_.head());
   const bool head_is_lost = head == group.end();
-  const std::int64_t newest = head_is_lost ? newest_stand(group) : stand_of(head->second);
+  const std::int64_t newest = head_is_lost ? newest_mark(group) : mark_of(head->second);
   gives_model_ = head_is_lost;
   bool counts_already = !head_is_lost && (newest < 0 || newest % 2 != 0);
   if (head_is_lost && levels_.heads_agree()) {
     share_ = agreed.share;
     counts_already = operations_behind(newest) < agreed.operations;
   }
-  has_part_ = stand() == newest && !counts_already;
+  has_part_ = period_mark() == newest && !counts_already;
   givers_ = exact_ = 0;
   for (const auto& [rank, counts] : group) {
-    if (stand_of(counts) != newest) continue;  // it has changed nothing in the period
+    if (mark_of(counts) != newest) continue;  // it has changed nothing in the period
     ++givers_;
     if (!is_behind(counts)) ++exact_;
   }

@@ -69,7 +69,7 @@ class Level final : public Role, private GroupHead::Group, private NestedRole::A
 
   std::int64_t close(Env& env) override;
   std::vector<std::int64_t> counts() const override;
-  void settle(Env& env, const ClosedCounts& counts) override;
+  void resolve_open(Env& env, const ClosedCounts& counts) override;
   void flush(Env& env) override;
   double mean_weight() const override { return mean_weight_; }
   at::Tensor optimizer_state() const override { return inside_.role().optimizer_state(); }
@@ -104,10 +104,10 @@ class Level final : public Role, private GroupHead::Group, private NestedRole::A
     std::int64_t operations = 0;  // the most of any head's role
     double share = 1;             // in the mean, of the model of each that has their result
   };
-  std::int64_t stand() const;
+  std::int64_t period_mark() const;
   Agreed agreed_outside(const std::map<Rank, ClosedCounts>& groups) const;
-  void settle_inside(Env& env, const ClosedCounts& group);
-  void settle_period(const ClosedCounts& group, const Agreed& agreed);
+  void resolve_inside(Env& env, const ClosedCounts& group);
+  void resolve_period(const ClosedCounts& group, const Agreed& agreed);
   bool is_behind(const std::vector<std::int64_t>& counts) const;
   GroupHead::Given share_inside(Env& env, bool amid_period);
   GroupHead::Given part_of_period(Env& env);

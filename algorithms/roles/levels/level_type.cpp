@@ -6,8 +6,8 @@
 
 #include "algorithms/collectives/collective.hpp"
 #include "algorithms/roles/levels/level.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/nodes.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {

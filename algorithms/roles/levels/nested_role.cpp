@@ -1,9 +1,9 @@
 #include "algorithms/roles/levels/nested_role.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "algorithms/roles/make_role.hpp"
+#include "algorithms/wiring/nodes.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
@@ -68,11 +68,7 @@ NestedRole::NestedRole(Around& around, std::vector<Rank> heads, std::int32_t wor
       own_(number_of(rank).value()),
       role_(make_flat_role(parts, own_, static_cast<std::int32_t>(world_.size()), model)) {}
 
-std::optional<Rank> NestedRole::number_of(Rank rank) const {
-  const auto at = std::lower_bound(world_.begin(), world_.end(), rank);
-  if (at == world_.end() || *at != rank) return std::nullopt;
-  return static_cast<Rank>(at - world_.begin());
-}
+std::optional<Rank> NestedRole::number_of(Rank rank) const { return position_of(rank, world_); }
 
 void NestedRole::on_start(Env& env) {
   NestedEnv nested(*this, env);
@@ -115,12 +111,12 @@ void NestedRole::take_back(Env& env, std::int64_t operations) {
   role_->take_back(nested, operations);
 }
 
-void NestedRole::settle(Env& env, const ClosedCounts& counts) {
+void NestedRole::resolve_open(Env& env, const ClosedCounts& counts) {
   ClosedCounts numbered;
   for (const auto& [rank, of_rank] : counts)
     if (const auto number = number_of(rank)) numbered[*number] = of_rank;
   NestedEnv nested(*this, env);
-  role_->settle(nested, numbered);
+  role_->resolve_open(nested, numbered);
 }
 
 void NestedRole::count_as_done(Env& env) {
@@ -140,11 +136,11 @@ std::vector<Awaited> NestedRole::waits() const {
   return missing;
 }
 
-void NestedRole::on_peer(Env& env, Rank peer, void (Role::*handler)(Env&, Rank)) {
+void NestedRole::on_peer_down(Env& env, Rank peer) {
   const auto number = number_of(peer);
   if (!number || *number == own_) return;
   NestedEnv nested(*this, env);
-  (*role_.*handler)(nested, *number);
+  role_->on_peer_down(nested, *number);
 }
 
 }  // namespace grapevine

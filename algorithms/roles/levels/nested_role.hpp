@@ -52,21 +52,19 @@ class NestedRole {
   // See Role, "a change of members".
   std::int64_t close(Env& env);
   void take_back(Env& env, std::int64_t operations);
-  void settle(Env& env, const ClosedCounts& counts);  // by rank of the run
+  void resolve_open(Env& env, const ClosedCounts& counts);  // by rank of the run
   void count_as_done(Env& env);
   // See Role, "a change of the wiring".
   void flush(Env& env);
   // Of the role, with the ranks of the run.
   std::vector<Awaited> waits() const;
   // A rank of the run; nothing where it is outside, or this one.
-  void on_peer_down(Env& env, Rank peer) { on_peer(env, peer, &Role::on_peer_down); }
-  void on_peer_up(Env& env, Rank peer) { on_peer(env, peer, &Role::on_peer_up); }
+  void on_peer_down(Env& env, Rank peer);
 
  private:
   class NestedEnv;
 
   std::optional<Rank> number_of(Rank rank) const;
-  void on_peer(Env& env, Rank peer, void (Role::*handler)(Env&, Rank));
 
   // Constant after construction.
   Around& around_;

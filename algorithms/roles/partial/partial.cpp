@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
@@ -114,7 +114,7 @@ void Partial::post(Env& env) {
   give_grace(env);
 }
 
-// What waits of this rank is not to wait for a gradient that does not come.
+// Waiting gradients of this rank are posted if no further gradient follows.
 void Partial::post_if_nothing_follows(Env& env) {
   const bool ends = phase_ == Phase::ready && has_no_steps_left();
   if (own_.waiting() && (rounds_.draining() || ends)) post(env);
@@ -294,9 +294,7 @@ void Partial::flush(Env& env) {
   for (at::Tensor* part : {&residual, &waiting}) {
     if (!part->defined()) continue;
     if (packs_differences()) {
-      at::Tensor x = std::move(model_.x).thaw();
-      kernels::subtract_into(x, x, *part);
-      model_.x = FrozenTensor::freeze(std::move(x));
+      change_in_place(model_.x, [part](at::Tensor& x) { kernels::subtract_into(x, x, *part); });
     } else {
       local_.step_along_late(model_, std::move(*part), model_.epoch);
     }

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "algorithms/roles/partial/partial.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/plan.hpp"
 
 namespace grapevine {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "algorithms/parts/server_rules.hpp"
 #include "algorithms/state_dict.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/plan.hpp"
 
 namespace grapevine {
 

@@ -37,10 +37,8 @@ class PackedCommits {
   // What no commit has had yet, [d]; undefined: nothing.
   const at::Tensor& residual() const { return feedback_.residual(); }
 
-  void fields(Archive& a);
-  StateDict save() const { return save_state(*this); }
   // Errors (bad_input): damaged entries.
-  Expected<void> load(const StateDict& state) { return load_state(*this, state); }
+  void fields(Archive& a);
 
  private:
   // Constant after construction.

@@ -9,7 +9,7 @@
 namespace grapevine {
 namespace {
 
-// Where members or rates have changed since the first of them, exchanges may be due at other steps
+// If members or rates have changed since the first request, exchanges may be due at other steps
 // than before.
 bool may_hold(const SharedParts& parts, std::int64_t gradients) {
   const std::int64_t most =

@@ -2,7 +2,7 @@
 #pragma once
 #include "algorithms/compressors/compressor.hpp"
 #include "algorithms/parts/service_queue.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/plan.hpp"
 
 namespace grapevine {
 

@@ -28,9 +28,7 @@ class StepsClient final : public ClientRule {
     if (weight_decay != 0) gradient.add_(model.x.read(), weight_decay);
     kernels::scale(gradient, -model.lr);
     if (parts_->exchanges.longest() > 1 || server_settings(*parts_).overlap) {
-      at::Tensor x = std::move(model.x).thaw();
-      kernels::fold(x, gradient);
-      model.x = FrozenTensor::freeze(std::move(x));
+      change_in_place(model.x, [&gradient](at::Tensor& x) { kernels::fold(x, gradient); });
     }
     if (!sum_.defined()) {
       sum_ = std::move(gradient);

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "algorithms/kernels/kernels.hpp"
 #include "algorithms/roles/make_role.hpp"
 #include "algorithms/roles/server/read_request.hpp"
 #include "messages/check.hpp"

@@ -15,8 +15,8 @@
 namespace grapevine {
 namespace bucketed_reduction_test {
 
-constexpr ExactReduce kWays[] = {ExactReduce::ring, ExactReduce::direct, ExactReduce::doubling,
-                                 ExactReduce::automatic};
+constexpr ExactReduce kAlgorithms[] = {ExactReduce::ring, ExactReduce::direct,
+                                       ExactReduce::doubling, ExactReduce::automatic};
 
 at::Tensor fractions(Rng& rng, std::int64_t d) {
   at::Tensor x = at::empty({d}, at::kFloat);
@@ -37,9 +37,9 @@ struct Seat {
 // like: others may be an operation behind.
 class Ranks {
  public:
-  Ranks(std::int32_t ranks, std::int64_t d, std::int64_t bucket_bytes, ExactReduce way,
+  Ranks(std::int32_t ranks, std::int64_t d, std::int64_t bucket_bytes, ExactReduce algorithm,
         std::uint64_t seed)
-      : ranks_(ranks), d_(d), bucket_bytes_(bucket_bytes), way_(way), rng_(seed) {
+      : ranks_(ranks), d_(d), bucket_bytes_(bucket_bytes), algorithm_(algorithm), rng_(seed) {
     for (Rank r = 0; r < ranks; ++r) {
       seats_.emplace_back();
       seats_.back().reduction = make(r);
@@ -71,9 +71,9 @@ class Ranks {
   void save_and_load() {
     for (std::size_t r = 0; r < seats_.size(); ++r) {
       Seat& seat = seats_[r];
-      const StateDict state = seat.reduction->save();
+      const StateDict state = save_state(*seat.reduction, std::int64_t{0}, 0.0);
       seat.reduction = make(static_cast<Rank>(r));
-      const auto loaded = seat.reduction->load(state, seat.operation, 0);
+      const auto loaded = load_state(*seat.reduction, state, seat.operation, 0.0);
       ASSERT_TRUE(loaded.ok()) << loaded.error().message;
       seat.left = at::Tensor();
     }
@@ -87,7 +87,7 @@ class Ranks {
  private:
   std::unique_ptr<Reduction> make(Rank r) const {
     ReductionSettings settings;
-    settings.compression.exact = way_;
+    settings.compression.exact = algorithm_;
     settings.bucket_bytes = bucket_bytes_;
     return make_reduction(settings, all_ranks(ranks_), r, d_);
   }
@@ -137,7 +137,7 @@ class Ranks {
 
   const std::int32_t ranks_;
   const std::int64_t d_, bucket_bytes_;
-  const ExactReduce way_;
+  const ExactReduce algorithm_;
   Rng rng_;
   std::vector<Seat> seats_;
   std::map<std::pair<Rank, Rank>, std::deque<Payload>> wires_;
@@ -152,8 +152,8 @@ std::vector<std::vector<at::Tensor>> inputs_of(std::int32_t ranks, std::int64_t 
 
 // Where each element is added up in the same order wherever it lies, to the last bit; in a ring of
 // three and more, to rounding, and all ranks have the same bits.
-void expect_same_sums(Ranks& found, Ranks& whole, std::int32_t ranks, ExactReduce way) {
-  const bool any_place = way != ExactReduce::ring || ranks <= 2;
+void expect_same_sums(Ranks& found, Ranks& whole, std::int32_t ranks, ExactReduce algorithm) {
+  const bool any_place = algorithm != ExactReduce::ring || ranks <= 2;
   for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r)
     for (std::size_t operation = 0; operation < 3; ++operation) {
       const at::Tensor& sum = found.sums(r)[operation];
@@ -167,7 +167,7 @@ void expect_same_sums(Ranks& found, Ranks& whole, std::int32_t ranks, ExactReduc
 }
 
 TEST(BucketedReduction, IsTheSumOfWholeVectors) {
-  for (const ExactReduce way : kWays)
+  for (const ExactReduce algorithm : kAlgorithms)
     for (const std::int32_t ranks : {1, 2, 3, 5, 8})
       for (const std::int64_t bytes : {4, 12, 40, 400})
         for (std::uint64_t seed = 1; seed <= 4; ++seed) {
@@ -176,10 +176,10 @@ TEST(BucketedReduction, IsTheSumOfWholeVectors) {
                        " d=" + std::to_string(d) + " seed=" + std::to_string(seed));
           Rng rng(seed);
           const auto inputs = inputs_of(ranks, d, rng);
-          Ranks found(ranks, d, bytes, way, seed), whole(ranks, d, 0, way, seed);
+          Ranks found(ranks, d, bytes, algorithm, seed), whole(ranks, d, 0, algorithm, seed);
           found.run(inputs);
           whole.run(inputs);
-          expect_same_sums(found, whole, ranks, way);
+          expect_same_sums(found, whole, ranks, algorithm);
           if (ranks > 1 && d * 4 > bytes) {
             EXPECT_GT(found.early, 0) << "no bucket has left before the vector was complete";
           }
@@ -190,24 +190,24 @@ TEST(BucketedReduction, IsTheSumOfWholeVectors) {
 // Also where one was large enough to travel in pieces.
 TEST(BucketedReduction, BucketsTravelInPieces) {
   const std::int64_t d = 12 * kRingPieceElements + 77;
-  for (const ExactReduce way : kWays) {
+  for (const ExactReduce algorithm : kAlgorithms) {
     Rng rng(3);
     const auto inputs = inputs_of(2, d, rng);
-    Ranks found(2, d, 4 * (5 * kRingPieceElements + 1), way, 3), whole(2, d, 0, way, 3);
+    Ranks found(2, d, 4 * (5 * kRingPieceElements + 1), algorithm, 3), whole(2, d, 0, algorithm, 3);
     found.run(inputs);
     whole.run(inputs);
-    expect_same_sums(found, whole, 2, way);
+    expect_same_sums(found, whole, 2, algorithm);
   }
 }
 
 TEST(BucketedReduction, ContinuesFromWhatItSavedAtAnyEvent) {
-  for (const ExactReduce way : kWays)
+  for (const ExactReduce algorithm : kAlgorithms)
     for (const std::int32_t ranks : {1, 2, 4})
       for (std::uint64_t seed = 1; seed <= 6; ++seed) {
         SCOPED_TRACE("ranks=" + std::to_string(ranks) + " seed=" + std::to_string(seed));
         Rng rng(seed), moments(seed + 100);
         const auto inputs = inputs_of(ranks, 23, rng);
-        Ranks straight(ranks, 23, 20, way, seed), found(ranks, 23, 20, way, seed);
+        Ranks straight(ranks, 23, 20, algorithm, seed), found(ranks, 23, 20, algorithm, seed);
         straight.run(inputs);
         found.run(inputs, [&] {
           if (moments() % 4 == 0) found.save_and_load();
@@ -265,16 +265,16 @@ TEST(BucketedReduction, RefusesTheStateOfAnotherWiring) {
   static_cast<void>(whole->start(0, 0, at::ones({5}), rng));
   settings.bucket_bytes = 8;
   const auto bucketed = make_reduction(settings, {0, 1}, 0, 5);
-  const auto loaded = bucketed->load(whole->save(), 0, 0);
+  const auto loaded = load_state(*bucketed, save_state(*whole, std::int64_t{0}, 0.0), 0, 0.0);
   ASSERT_FALSE(loaded.ok());
   EXPECT_NE(loaded.error().message.find("bucket_bytes"), std::string::npos);
 
   // Entries that do not fit each other.
   static_cast<void>(bucketed->start_part(0, 0, 3, at::ones({2}), rng));
   for (const std::int64_t open : {0, 1, 3}) {
-    StateDict state = bucketed->save();
+    StateDict state = save_state(*bucketed, std::int64_t{0}, 0.0);
     state.put("open", open);
-    EXPECT_FALSE(make_reduction(settings, {0, 1}, 0, 5)->load(state, 0, 0).ok()) << open;
+    EXPECT_FALSE(load_state(*make_reduction(settings, {0, 1}, 0, 5), state, 0, 0.0).ok()) << open;
   }
 }
 

@@ -59,7 +59,7 @@ class Ranks {
   void restore_all() {
     for (std::int32_t p = 0; p < count_; ++p) {
       DirectAllReduce copy = machine(p, at(p).machine->operation());
-      const Expected<void> loaded = copy.load(at(p).machine->save());
+      const Expected<void> loaded = load_state(copy, save_state(*at(p).machine));
       ASSERT_TRUE(loaded.ok()) << loaded.error().message;
       at(p).machine.emplace(std::move(copy));
     }
@@ -246,12 +246,12 @@ TEST(DirectAllReduce, RefusesWhatDoesNotBelongToIt) {
 TEST(DirectAllReduce, RefusesDamagedStates) {
   DirectAllReduce machine = begun();
   machine.on_chunk(part_of(0, 1));
-  const StateDict good = machine.save();
+  const StateDict good = save_state(machine);
   const auto refused = [&](const std::function<void(StateDict&)>& damage) {
     StateDict state = good;
     damage(state);
     DirectAllReduce other(ranks_of(3), 1, 5, kPiece);
-    return !other.load(state).ok();
+    return !load_state(other, state).ok();
   };
   EXPECT_FALSE(refused([](StateDict&) {}));
   EXPECT_TRUE(refused([](StateDict& s) { s.put("position", std::int64_t{2}); }));

@@ -15,8 +15,8 @@
 namespace grapevine {
 namespace exact_reduction_test {
 
-constexpr ExactReduce kWays[] = {ExactReduce::ring, ExactReduce::direct, ExactReduce::doubling,
-                                 ExactReduce::automatic};
+constexpr ExactReduce kAlgorithms[] = {ExactReduce::ring, ExactReduce::direct,
+                                       ExactReduce::doubling, ExactReduce::automatic};
 // Around those at which `automatic` changes, with 2 to 9 ranks, too.
 constexpr std::int64_t kSizes[] = {0,   1,   2,   3,   7,    64,   409,  410,
                                    512, 513, 682, 683, 1024, 1025, 2048, 2049};
@@ -42,8 +42,11 @@ Inputs inputs_of(std::int32_t ranks, std::int64_t d, std::uint64_t seed) {
 // FIFO for each pair. A rank starts when it likes: others may be an operation behind.
 class Ranks {
  public:
-  Ranks(std::int32_t ranks, std::int64_t d, ExactReduce way, std::uint64_t seed)
-      : d_(d), way_(way), rng_(mix_seed(seed, 2)), seats_(static_cast<std::size_t>(ranks)) {
+  Ranks(std::int32_t ranks, std::int64_t d, ExactReduce algorithm, std::uint64_t seed)
+      : d_(d),
+        algorithm_(algorithm),
+        rng_(mix_seed(seed, 2)),
+        seats_(static_cast<std::size_t>(ranks)) {
     for (std::size_t r = 0; r < seats_.size(); ++r) seats_[r].reduction = make(r);
   }
 
@@ -66,9 +69,9 @@ class Ranks {
 
   void save_and_load() {
     for (std::size_t r = 0; r < seats_.size(); ++r) {
-      const StateDict state = seats_[r].reduction->save();
+      const StateDict state = save_state(*seats_[r].reduction, std::int64_t{0}, 0.0);
       seats_[r].reduction = make(r);
-      const auto loaded = seats_[r].reduction->load(state, operation(r), 0);
+      const auto loaded = load_state(*seats_[r].reduction, state, operation(r), 0.0);
       ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     }
   }
@@ -85,7 +88,7 @@ class Ranks {
 
   std::unique_ptr<Reduction> make(std::size_t r) const {
     return make_exact_reduction(all_ranks(static_cast<std::int32_t>(seats_.size())),
-                                static_cast<std::int32_t>(r), d_, way_);
+                                static_cast<std::int32_t>(r), d_, algorithm_);
   }
   std::int64_t operation(std::size_t r) const {
     return static_cast<std::int64_t>(seats_[r].sums.size());
@@ -115,7 +118,7 @@ class Ranks {
   }
 
   const std::int64_t d_;
-  const ExactReduce way_;
+  const ExactReduce algorithm_;
   Rng rng_;
   std::vector<Seat> seats_;
   std::map<std::pair<Rank, Rank>, std::deque<Payload>> wires_;
@@ -138,19 +141,21 @@ void expect_sums(const Ranks& world, const Inputs& inputs) {
   }
 }
 
-std::string trace_of(ExactReduce way, std::int32_t ranks, std::int64_t d, std::uint64_t seed) {
-  return "way " + std::to_string(static_cast<int>(way)) + ", P=" + std::to_string(ranks) +
-         ", d=" + std::to_string(d) + ", seed=" + std::to_string(seed);
+std::string trace_of(ExactReduce algorithm, std::int32_t ranks, std::int64_t d,
+                     std::uint64_t seed) {
+  return "algorithm " + std::to_string(static_cast<int>(algorithm)) +
+         ", P=" + std::to_string(ranks) + ", d=" + std::to_string(d) +
+         ", seed=" + std::to_string(seed);
 }
 
 TEST(ExactReduction, AddsUpAlikeOnAllRanksByEachAlgorithm) {
-  for (const ExactReduce way : kWays)
+  for (const ExactReduce algorithm : kAlgorithms)
     for (std::int32_t ranks = 1; ranks <= 9; ++ranks)
       for (const std::int64_t d : kSizes) {
         const auto seed = static_cast<std::uint64_t>(ranks * 10'000 + d);
-        SCOPED_TRACE(trace_of(way, ranks, d, seed));
+        SCOPED_TRACE(trace_of(algorithm, ranks, d, seed));
         const Inputs inputs = inputs_of(ranks, d, seed);
-        Ranks world(ranks, d, way, seed);
+        Ranks world(ranks, d, algorithm, seed);
         world.run(inputs);
         ASSERT_FALSE(testing::Test::HasFailure());
         expect_sums(world, inputs);
@@ -158,14 +163,14 @@ TEST(ExactReduction, AddsUpAlikeOnAllRanksByEachAlgorithm) {
 }
 
 TEST(ExactReduction, ContinuesFromWhatItSavedAtAnyEvent) {
-  for (const ExactReduce way : kWays)
+  for (const ExactReduce algorithm : kAlgorithms)
     for (const std::int32_t ranks : {1, 2, 3, 6, 9})
       for (const std::int64_t d : {0, 5, 1000})
         for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-          SCOPED_TRACE(trace_of(way, ranks, d, seed));
+          SCOPED_TRACE(trace_of(algorithm, ranks, d, seed));
           Rng moments(seed);
           const Inputs inputs = inputs_of(ranks, d, seed);
-          Ranks world(ranks, d, way, seed);
+          Ranks world(ranks, d, algorithm, seed);
           world.run(inputs, [&] {
             if (moments() % 3 == 0) world.save_and_load();
           });
@@ -175,8 +180,8 @@ TEST(ExactReduction, ContinuesFromWhatItSavedAtAnyEvent) {
 }
 
 TEST(ExactReduction, SendsAsManyMessagesAsItsAlgorithmSays) {
-  const auto messages = [](ExactReduce way, std::int32_t ranks) {
-    Ranks world(ranks, 100, way, 1);
+  const auto messages = [](ExactReduce algorithm, std::int32_t ranks) {
+    Ranks world(ranks, 100, algorithm, 1);
     world.run(inputs_of(ranks, 100, 1));
     return world.messages / 2;  // operations
   };
@@ -196,10 +201,11 @@ ExactReduce chosen(std::int32_t ranks, std::int64_t bytes) {
 }
 
 TEST(AllReduceFor, FollowsTheWiringWhereItNamesOne) {
-  for (const ExactReduce way : {ExactReduce::ring, ExactReduce::direct, ExactReduce::doubling})
+  for (const ExactReduce algorithm :
+       {ExactReduce::ring, ExactReduce::direct, ExactReduce::doubling})
     for (const std::int32_t ranks : {1, 2, 9, 1000})
       for (const std::int64_t bytes : {0, 8, 1 << 30})
-        EXPECT_EQ(all_reduce_for(way, ranks, bytes), way);
+        EXPECT_EQ(all_reduce_for(algorithm, ranks, bytes), algorithm);
 }
 
 TEST(AllReduceFor, SumsShortVectorsByPairsAndLongOnesAroundARing) {
@@ -228,26 +234,26 @@ TEST(AllReduceFor, TakesNoLongerThanARing) {
 // ---- Saved states
 
 // A sum that is running, on the first of two ranks.
-StateDict saved(ExactReduce way, std::int64_t d) {
+StateDict saved(ExactReduce algorithm, std::int64_t d) {
   Rng rng(1);
-  const auto reduction = make_exact_reduction({0, 1}, 0, d, way);
+  const auto reduction = make_exact_reduction({0, 1}, 0, d, algorithm);
   reduction->start(0, 0, at::ones({d}), rng);
-  return reduction->save();
+  return save_state(*reduction, std::int64_t{0}, 0.0);
 }
 
-Expected<void> load(ExactReduce way, std::int64_t d, const StateDict& state) {
-  return make_exact_reduction({0, 1}, 0, d, way)->load(state, 0, 0);
+Expected<void> load(ExactReduce algorithm, std::int64_t d, const StateDict& state) {
+  return load_state(*make_exact_reduction({0, 1}, 0, d, algorithm), state, 0, 0.0);
 }
 
 TEST(ExactReduction, RefusesTheStateOfAnotherSum) {
-  for (const ExactReduce way : kWays) {
-    SCOPED_TRACE(static_cast<int>(way));
-    EXPECT_TRUE(load(way, 9, saved(way, 9)).ok());
-    EXPECT_TRUE(load(way, -1, saved(way, 9)).ok());
-    EXPECT_FALSE(load(way, 8, saved(way, 9)).ok());
-    for (const ExactReduce other : kWays)
-      if (other != way && way != ExactReduce::automatic) {
-        EXPECT_FALSE(load(other, 9, saved(way, 9)).ok()) << static_cast<int>(other);
+  for (const ExactReduce algorithm : kAlgorithms) {
+    SCOPED_TRACE(static_cast<int>(algorithm));
+    EXPECT_TRUE(load(algorithm, 9, saved(algorithm, 9)).ok());
+    EXPECT_TRUE(load(algorithm, -1, saved(algorithm, 9)).ok());
+    EXPECT_FALSE(load(algorithm, 8, saved(algorithm, 9)).ok());
+    for (const ExactReduce other : kAlgorithms)
+      if (other != algorithm && algorithm != ExactReduce::automatic) {
+        EXPECT_FALSE(load(other, 9, saved(algorithm, 9)).ok()) << static_cast<int>(other);
       }
   }
   StateDict damaged = saved(ExactReduce::automatic, 9);

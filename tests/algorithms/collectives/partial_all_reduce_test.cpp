@@ -50,7 +50,7 @@ std::vector<at::Tensor> add_up(const std::vector<at::Tensor>& inputs, std::uint6
       RecursiveDoubling& node = nodes[static_cast<std::size_t>(pair.second)];
       if (restore) {
         RecursiveDoubling fresh(all_ranks(ranks), pair.second, 7);
-        const auto loaded = fresh.load(node.save());
+        const auto loaded = load_state(fresh, save_state(node));
         EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
         node = std::move(fresh);
       }
@@ -183,7 +183,7 @@ class PartialWorld {
   void save_and_load(Rank r) {
     Node& node = nodes_[static_cast<std::size_t>(r)];
     PartialAllReduce fresh(all_ranks(ranks_), r, node.round, trigger(node.round));
-    const auto loaded = fresh.load(node.reduce->save());
+    const auto loaded = load_state(fresh, save_state(*node.reduce, 0.0), 0.0);
     EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
     node.reduce.emplace(std::move(fresh));
   }

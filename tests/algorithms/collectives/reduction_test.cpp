@@ -13,7 +13,7 @@
 
 #include "algorithms/collectives/packed_collective.hpp"
 #include "algorithms/compressors/compressor.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "messages/codec.hpp"
 #include "tests/sim/wirings.hpp"
 
@@ -94,16 +94,16 @@ class Ranks {
   // Every reduction is replaced by one that loads what it saved.
   void save_and_load() {
     for (std::size_t r = 0; r < seats_.size(); ++r) {
-      const StateDict state = seats_[r].reduction->save();
+      const StateDict state = save_state(*seats_[r].reduction, std::int64_t{0}, 0.0);
       seats_[r].reduction = make(static_cast<Rank>(r));
       const auto operation = static_cast<std::int64_t>(seats_[r].next) - 1;
-      const auto loaded = seats_[r].reduction->load(state, operation, epoch_of(operation));
+      const auto loaded = load_state(*seats_[r].reduction, state, operation, epoch_of(operation));
       ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     }
   }
 
   at::Tensor residual(std::size_t r) const {
-    const StateDict state = seats_[r].reduction->save();
+    const StateDict state = save_state(*seats_[r].reduction, std::int64_t{0}, 0.0);
     const auto e = state.under("feedback").tensor("residual");
     if (e.ok()) return *e;
     at::Tensor all = at::zeros({d_});  // of quantised slices, and of the total of one of them

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "algorithms/collectives/reduction.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "messages/codec.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
@@ -128,7 +128,7 @@ void run_once(Reductions& all, const std::vector<at::Tensor>& given, F&& between
 }
 
 at::Tensor kept(const Reduction& reduction, const std::string& what) {
-  return *reduction.save().under("feedback").tensor(what);
+  return *save_state(reduction, std::int64_t{0}, 0.0).under("feedback").tensor(what);
 }
 
 // An entry that the ranks reject was not applied: its momentum stays with its value. d = 2, k = 1.
@@ -142,7 +142,8 @@ TEST(MomentumCorrection, RejectedEntriesKeepTheirMomentum) {
           if (!checkpoint) return;
           auto fresh = make_reductions(how, 2, 2, type);
           for (std::size_t r = 0; r < 2; ++r)
-            ASSERT_TRUE(fresh[r]->load(ranks[r]->save(), 0, 0).ok());
+            ASSERT_TRUE(
+                load_state(*fresh[r], save_state(*ranks[r], std::int64_t{0}, 0.0), 0, 0.0).ok());
           ranks = std::move(fresh);
         });
         EXPECT_TRUE(at::equal(kept(*ranks[0], "velocity"), at::zeros({2})))

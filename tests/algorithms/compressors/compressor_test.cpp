@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "algorithms/compressors/error_feedback.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "messages/codec.hpp"
 #include "tests/sim/wirings.hpp"
 
@@ -329,7 +329,7 @@ TEST(ErrorFeedback, RejectedEntriesComeBackAndASavedOneGoesOn) {
   EXPECT_EQ(straight.residual()[3].item<float>(), before + 2.5F);
 
   ErrorFeedback loaded(settings);
-  ASSERT_TRUE(loaded.load(straight.save(), 30).ok());
+  ASSERT_TRUE(load_state(loaded, save_state(straight, std::int64_t{0}), 30).ok());
   at::Tensor a = normal(2, 30), b = a.clone();
   EXPECT_TRUE(at::equal(unpacked(*compressor, straight.pack(a, *compressor, 0, rng), 30),
                         unpacked(*compressor, loaded.pack(b, *compressor, 0, rng), 30)));
@@ -380,7 +380,7 @@ TEST(ErrorFeedback, WhatRoundsToZeroIsNotSent) {
     EXPECT_EQ(first.indices.numel(), kD / 2);
     EXPECT_TRUE(at::equal(unpacked(*compressor, first, kD).eq(0), tiny));
     feedback.restore({});  // all of it is in the result
-    const at::Tensor velocity = *feedback.save().tensor("velocity");
+    const at::Tensor velocity = *save_state(feedback, std::int64_t{0}).tensor("velocity");
     EXPECT_TRUE(at::equal(velocity, at::where(tiny, at::full({kD}, -1e-9F), at::zeros({kD}))));
     // u = -0.5e-9, e = -1e-9 - 0.5e-9.
     at::Tensor none = at::zeros({kD});

@@ -14,9 +14,10 @@
 #include <utility>
 
 #include "algorithms/graphs/gossip_graph.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/role_type.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
+#include "tests/algorithms/graphs/symmetric_matrix.hpp"
 
 namespace grapevine {
 namespace topology_test {
@@ -496,7 +497,7 @@ TEST(Contraction, BoundsTheSpreadOfEveryGraph) {
 TEST(MetropolisHastings, IsSymmetricDoublyStochasticAndPositive) {
   for_all([](const Topology& topology) {
     const auto n = static_cast<std::size_t>(topology.ranks());
-    const std::vector<double> w = topology.metropolis_hastings(0);
+    const std::vector<double> w = symmetric_matrix(topology, 0);
     for (std::size_t i = 0; i < n; ++i) {
       double row = 0;
       for (std::size_t j = 0; j < n; ++j) {
@@ -513,14 +514,14 @@ TEST(MetropolisHastings, IsSymmetricDoublyStochasticAndPositive) {
 TEST(MetropolisHastings, IsUniformOnUndirectedRegularGraphs) {
   for (const std::string name : {"ring", "complete", "random-regular", "bipartite-linear"}) {
     const TopologyPtr topology = make(name, 8, 2);
-    const std::vector<double> w = topology->metropolis_hastings(0);
+    const std::vector<double> w = symmetric_matrix(*topology, 0);
     const std::vector<double> uniform = topology->mixing_matrix(0);
     for (std::size_t k = 0; k < w.size(); ++k) EXPECT_NEAR(w[k], uniform[k], 8 * kUnit) << name;
   }
 }
 
 TEST(MetropolisHastings, PathByHand) {
-  const std::vector<double> w = make("grid2d", 3)->metropolis_hastings(0);
+  const std::vector<double> w = symmetric_matrix(*make("grid2d", 3), 0);
   const double third = 1.0 / 3;
   const std::vector<double> expected = {2 * third, third, 0,     third,    third,
                                         third,     0,     third, 2 * third};

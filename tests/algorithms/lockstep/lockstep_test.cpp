@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {

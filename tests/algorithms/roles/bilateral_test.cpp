@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "algorithms/wiring/make_parts.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"

@@ -14,7 +14,7 @@
 #include "algorithms/kernels/sparse_vector.hpp"
 #include "algorithms/parts/server_rules.hpp"
 #include "algorithms/schedules.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 
@@ -97,7 +97,7 @@ TEST(Activation, ARankThatPostsAgainIsReadyOnce) {
     Activation other({0, 1, 2, 3}, 2, 3, {Trigger::Kind::quorum, 0, 2});
     EXPECT_EQ(other.post().size(), 1U);
     Activation loaded({0, 1, 2, 3}, 2, 3, {Trigger::Kind::quorum, 0, 2});
-    ASSERT_TRUE(loaded.load(other.save()).ok());
+    ASSERT_TRUE(load_state(loaded, save_state(other)).ok());
     EXPECT_TRUE((saved ? loaded : other).post().empty());
   }
 }

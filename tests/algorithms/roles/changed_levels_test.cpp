@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/sim/changing_wirings.hpp"
+#include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 

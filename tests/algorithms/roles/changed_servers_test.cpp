@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/wiring/make_parts.hpp"
 #include "tests/sim/changing_wirings.hpp"
 #include "tests/sim/outbox.hpp"
 #include "tests/sim/pulled_ranks.hpp"

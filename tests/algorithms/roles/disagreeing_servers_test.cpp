@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "algorithms/parts/outstanding_commits.hpp"
 #include "algorithms/parts/service_queue.hpp"
@@ -18,6 +19,8 @@ using sim::Keys;
 using sim::RoleWorld;
 using sim::WorldConfig;
 using sim::operator+;
+
+const std::vector<Rank> kClients = {2, 3, 5};
 
 WorldConfig config_of(const std::string& rule, const Keys& keys, std::int32_t n,
                       std::uint64_t seed) {
@@ -53,7 +56,7 @@ TEST(OutstandingCommits, OneRefusalRefusesWhateverTheOthersSayAndWhen) {
         outcome = outstanding.on_receipt(4, server != refusing);
         if (!saved || server == 2) continue;
         OutstandingCommits loaded;
-        ASSERT_TRUE(loaded.load(outstanding.save(), 3).ok());
+        ASSERT_TRUE(load_state(loaded, save_state(outstanding, 0), 3).ok());
         outstanding = std::move(loaded);
       }
       ASSERT_TRUE(outcome);
@@ -116,7 +119,7 @@ TEST(CriticalSections, NumbersOfGrantsAreNeverUsedAgain) {
   for (const Rank client : {2, 3, 5}) used.insert(before.open(client, 11));
   before.close(3);
   CriticalSections sections;
-  ASSERT_TRUE(sections.load(before.save(), {2, 3, 5}).ok());
+  ASSERT_TRUE(load_state(sections, save_state(before, kClients), kClients).ok());
   const TimerId next = sections.open(3, 12);
   EXPECT_TRUE(used.insert(next).second) << "grant " << next << " is there twice";
   EXPECT_EQ(sections.holder(next), 3);
@@ -135,7 +138,8 @@ TEST(ServiceQueue, CountsArrivalsAcrossARestart) {
   }
   EXPECT_EQ(queue.pop().arrival, 0);
   ServiceQueue loaded;
-  ASSERT_TRUE(loaded.load(queue.save(), std::nullopt, {2, 3, 5}).ok());
+  ASSERT_TRUE(
+      load_state(loaded, save_state(queue, std::nullopt, kClients), std::nullopt, kClients).ok());
   ServiceRequest request;
   request.client = 3;
   loaded.push(std::move(request));

@@ -1,6 +1,7 @@
 // A run that had come to its end and is given more steps.
 #include <gtest/gtest.h>
 
+#include "algorithms/wiring/make_parts.hpp"
 #include "tests/sim/pressed_wirings.hpp"
 
 namespace grapevine {

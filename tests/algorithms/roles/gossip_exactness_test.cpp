@@ -9,6 +9,7 @@
 
 #include "algorithms/graphs/topology.hpp"
 #include "algorithms/roles/gossip/gossip.hpp"
+#include "tests/algorithms/graphs/symmetric_matrix.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
@@ -291,10 +292,10 @@ TEST(OverlappedLocalSteps, FollowTheirEquation) {
         const bool symmetric =
             data_as<GossipSettings>(config.plan.settings).averaging == MixingRule::symmetric;
         for (std::int64_t round = 0; round * local < config.horizon.steps; ++round) {
-          const at::Tensor w = at::tensor(symmetric ? graph->metropolis_hastings(round)
-                                                    : graph->mixing_matrix(round),
-                                          at::kDouble)
-                                   .view({n, n});
+          const at::Tensor w =
+              at::tensor(symmetric ? symmetric_matrix(*graph, round) : graph->mixing_matrix(round),
+                         at::kDouble)
+                  .view({n, n});
           at::Tensor steps = z.clone();
           for (Step h = 0; h < local; ++h) steps = steps - config.lr * (steps - own);
           z = at::mm(w, z) + steps - z;

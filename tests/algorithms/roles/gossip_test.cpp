@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "algorithms/roles/gossip/gossip.hpp"
+#include "algorithms/wiring/make_parts.hpp"
+#include "tests/algorithms/graphs/symmetric_matrix.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
@@ -203,7 +205,7 @@ TEST(Gossip, DPsgdFollowsItsEquation) {
       const at::Tensor own = at::arange(n, at::kDouble).unsqueeze(1);
       const auto graph = make_topology(topology, n, 1);
       for (Step k = 0; k < config.horizon.steps; ++k) {
-        const at::Tensor w = at::tensor((*graph)->metropolis_hastings(k), at::kDouble).view({n, n});
+        const at::Tensor w = at::tensor(symmetric_matrix(**graph, k), at::kDouble).view({n, n});
         z = at::mm(w, z) - config.lr * (z - own);
       }
       world.start();

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/wiring/make_parts.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"

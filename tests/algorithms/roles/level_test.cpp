@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "algorithms/roles/levels/level_parts.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/short_runs.hpp"

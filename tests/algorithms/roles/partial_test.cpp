@@ -1,6 +1,7 @@
 // Eager-SGD (Li et al. 2020) under random delays: lossless, alike on all ranks, bounded in age.
 #include <gtest/gtest.h>
 
+#include "algorithms/wiring/make_parts.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 

@@ -14,6 +14,7 @@
 
 #include "algorithms/lockstep/lockstep.hpp"
 #include "algorithms/roles/gossip/round_peers.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "tests/sim/outbox.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "algorithms/wiring/make_parts.hpp"
 #include "messages/codec.hpp"
 #include "tests/sim/pressed_wirings.hpp"
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "algorithms/parts/service_meter.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"

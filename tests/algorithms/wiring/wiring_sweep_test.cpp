@@ -11,7 +11,7 @@
 #include <set>
 
 #include "algorithms/lockstep/conformance.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {

@@ -1,4 +1,4 @@
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 
 #include <algorithm>
 #include <charconv>
