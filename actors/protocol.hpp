@@ -106,8 +106,8 @@ struct CloseView {
 struct ViewClosed {
   std::int64_t view = 0;
   Rank rank = 0;
-  // That are complete here; kJoins: the rank has no model yet; Role::kFollows: it exchanges
-  // nothing.
+  // The operations that are complete here; kJoins: the rank has no model yet; Role::kFollows: it
+  // exchanges nothing.
   std::int64_t operations = 0;
   Step step = 0;
   double epoch = 0;
@@ -143,7 +143,7 @@ struct InstallView {
   std::map<std::string, std::string> settings = {};  // in the place of the job's: LiveSettings
   std::int32_t servers = 0;  // of the wiring: so many of the ranks behind all that train
   bool passes = false;       // another view follows at once: nothing is computed in this one
-  // Of a role that is made of others, and ends: Role::counts() of the members that had it.
+  // Role::counts() of each member. Only where RoleType::changes_by_mean.
   std::map<Rank, std::vector<std::int64_t>> counts = {};
 };
 
@@ -346,7 +346,7 @@ struct Progress {};
 
 // ---- to the Evaluator, CheckpointWriter and Tracer ----
 
-// What a rank had done that was lost, or left out, and has no state any more.
+// The work of a rank that was lost or left out, and has no state any more.
 struct FormerLife {
   Rank rank = 0;
   Ledger ledger;  // of its newest figures

@@ -1,8 +1,9 @@
 // The encoding of messages between processes, as CAF requires it. Messages are small: models and
-// the states of checkpoints go over the transport. No function throws, and no memory is allocated
+// the states of checkpoints go over the transport. No inspect() throws, and no memory is allocated
 // for bytes that have not arrived.
 #pragma once
 #include <caf/deserializer.hpp>
+#include <caf/fwd.hpp>
 #include <caf/meta/type_name.hpp>
 #include <caf/serializer.hpp>
 
@@ -18,6 +19,10 @@ namespace grapevine {
 // The most that a message between processes takes, in a run of 1,024 ranks and 128 processes: what
 // it holds is bounded where it is made. A heartbeat never waits behind a longer one.
 inline constexpr std::size_t kMostControlBytes = std::size_t{64} << 10;
+
+// The types of all messages between processes, which CAF decodes by their names. A message that is
+// not among them fails only where it arrives from another process.
+void add_message_types(caf::actor_system_config& config);
 
 // Figures, with short lists as tensors: a longer one is refused.
 caf::error inspect(caf::serializer& sink, StateDict& state);

@@ -10,6 +10,7 @@
 #include <caf/io/all.hpp>
 #include <caf/io/basp_broker.hpp>
 
+#include "actors/clock_time.hpp"
 #include "actors/cluster/secure/tls_scribe.hpp"
 #include "net/tcp/tcp_dial.hpp"
 
@@ -22,11 +23,19 @@ constexpr Duration kProbePatience = std::chrono::seconds(5);
 // For CAF's greeting, once a process listens. If a machine under load is later, dial() tries again.
 constexpr Duration kGreetingPatience = std::chrono::seconds(10);
 
-using Found = std::tuple<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>;
-
-Timestamp now_of(caf::actor_system& system) {
-  return std::chrono::duration_cast<Duration>(system.clock().now().time_since_epoch());
+// Plain words for the errors of CAF whose own texts few users understand.
+std::string text_of(const caf::actor_system& system, const caf::error& error) {
+  if (error == caf::sec::malformed_basp_message || error == caf::sec::incompatible_versions ||
+      error == caf::sec::incompatible_application_ids)
+    return "what listens there does not answer as this program does";
+  if (error == caf::sec::connection_timeout)
+    return "the connection ended before the greeting, or none came";
+  if (error == caf::sec::disconnect_during_handshake)
+    return "the connection ended before the greeting";
+  return system.render(error);
 }
+
+using Found = std::tuple<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>;
 
 // CAF's own remote_actor() waits without a bound, for the kernel and for the listening process.
 // `receiver`: the middleman, or its broker, which answers `message` with what is found.
@@ -48,7 +57,7 @@ Expected<Found> ask_for_actor(caf::actor_system& system, const Receiver& receive
               const bool late = error == caf::sec::request_timeout;
               answered->set_value(
                   late ? Error{Errc::timeout, "it accepted the connection and then sent nothing"}
-                       : Error{Errc::io, self->system().render(error)});
+                       : Error{Errc::io, text_of(self->system(), error)});
             });
   });
   while (answer.wait_for(kCancelPoll) != std::future_status::ready) {
@@ -59,7 +68,8 @@ Expected<Found> ask_for_actor(caf::actor_system& system, const Receiver& receive
   return answer.get();
 }
 
-// Those whose other end is closed have done their service. A proxy may close one at each attempt.
+// Drops the probes that their other end has closed: they are of no more use. A proxy may close one
+// at each attempt.
 void drop_closed(OpenProbes& probes) {
   const auto closed = [](const FileDescriptor& probe) {
     pollfd state{probe.get(), POLLRDHUP, 0};
@@ -82,7 +92,8 @@ Expected<Found> find_plainly(caf::actor_system& system, const DialConfig& config
     drop_closed(*config.probes);
     config.probes->push_back(std::move(listens->socket));
   }
-  // In numbers, since CAF looks names up without a bound; but it forgets the zone of an address.
+  // The address is given in numbers, since CAF looks names up without a limit; but CAF forgets the
+  // zone of an address.
   const bool has_zone = listens->host.find('%') != std::string::npos;
   auto found = ask_for_actor(system, system.middleman().actor_handle(),
                              caf::make_message(caf::connect_atom::value,
@@ -111,7 +122,9 @@ Expected<Found> find_with_tls(caf::actor_system& system, const DialConfig& confi
 Expected<caf::strong_actor_ptr> dial_once(caf::actor_system& system, const DialConfig& config,
                                           Timestamp deadline,
                                           const std::set<std::string>& interface) {
-  const TimeLeft left = [&] { return std::max(deadline - now_of(system), Duration(kFirstPause)); };
+  const TimeLeft left = [&] {
+    return std::max(deadline - clock_time(system.clock()), Duration(kFirstPause));
+  };
   auto found =
       config.tls ? find_with_tls(system, config, left) : find_plainly(system, config, left);
   if (!found) return found.error();
@@ -126,20 +139,20 @@ Expected<caf::strong_actor_ptr> dial_once(caf::actor_system& system, const DialC
 Expected<caf::strong_actor_ptr> dial_actor(caf::actor_system& system, const DialConfig& config,
                                            const std::set<std::string>& interface) {
   caf::scoped_actor self{system};  // waits on the system's clock
-  const Timestamp deadline = now_of(system) + config.patience;
-  Timestamp notice = now_of(system) + kFirstNotice;
+  const Timestamp deadline = clock_time(system.clock()) + config.patience;
+  Timestamp notice = clock_time(system.clock()) + kFirstNotice;
   for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     auto found = dial_once(system, config, deadline, interface);
     if (found || found.error().code == Errc::failed || found.error().code == Errc::protocol)
       return found;
-    const Timestamp again = now_of(system) + pause;
+    const Timestamp again = clock_time(system.clock()) + pause;
     if (again >= notice) {
       spdlog::warn("waiting for {} at {}: {}", config.name,
                    tcp::join_address(config.host, config.port), found.error().message);
       notice = again + kNextNotice;
     }
     if (again > deadline) return Error{Errc::timeout, found.error().message};
-    while (now_of(system) < again) {
+    while (clock_time(system.clock()) < again) {
       if (config.cancelled && config.cancelled()) return Error{Errc::failed, "asked to stop"};
       self->receive(caf::after(std::min(kCancelPoll, pause)) >> [] {});
     }

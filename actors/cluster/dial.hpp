@@ -22,7 +22,7 @@ namespace grapevine {
 inline constexpr Duration kFirstNotice = std::chrono::seconds(3);
 inline constexpr Duration kNextNotice = std::chrono::seconds(30);
 
-// For an answer that arrived with the end of its sender and is still being read.
+// How long an answer may still be read after the end of its sender.
 inline constexpr Duration kLastAnswerGrace = std::chrono::milliseconds(500);
 using LastAnswerDue = caf::atom_constant<caf::atom("answerdue")>;
 

@@ -19,7 +19,7 @@ struct Agent {
   template <class Message>
   bool trusts(caf::actor_system& system, const Message& message) {
     if (config.from_pool.opens(system, message)) return true;
-    if (const auto more = distrusted.admit())
+    if (const auto more = distrusted.admit(system.clock().now()))
       spdlog::warn("a message without the proof of this pool's secret was ignored{}", *more);
     return false;
   }

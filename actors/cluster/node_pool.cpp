@@ -7,8 +7,10 @@
 #include <csignal>
 #include <utility>
 
+#include "actors/clock_time.hpp"
 #include "actors/cluster/node_agent.hpp"
 #include "messages/exit_code.hpp"
+#include "messages/text/control_characters.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp/tcp_dial.hpp"
 
@@ -36,10 +38,7 @@ Error other_version(const std::string& who, const std::string& theirs, const std
 // One line of a text from another process.
 std::string shown(std::string text) {
   constexpr std::size_t kLongest = 200;
-  text.resize(std::min(text.size(), kLongest));
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < ' ') c = '?';
-  return text;
+  return one_line(std::move(text), kLongest, '?');
 }
 
 // Only options, as `train --cluster` sends them: a job file of this machine might contain any.
@@ -467,7 +466,8 @@ void NodePoolState::on_tolerated_exit(const RankExited& exited) {
   start(exited.process, 1);
 }
 
-// Those that lose the run end as this one does.
+// The process lost its link. If the run itself has ended, the other processes end in this time,
+// too.
 void NodePoolState::wait_for_the_end(std::int32_t number) {
   PoolJob::Process& process = *job_->find(number);
   process.state = PoolJob::State::lost;
@@ -486,7 +486,7 @@ void NodePoolState::on_loss_over(LossOver over) {
   on_tolerated_exit(exited);
 }
 
-// Until a node comes.
+// The place stays vacant until a node comes.
 void NodePoolState::give_up_place(const RankExited& exited, const std::string& ended,
                                   const std::string& said) {
   if (!job_->find(exited.process)->joins && job_->failed_before.empty())
@@ -499,7 +499,7 @@ void NodePoolState::give_up_place(const RankExited& exited, const std::string& e
 // end.
 void NodePoolState::doubt(const std::string& why) {
   if (job_->running() >= job_->least || job_->short_since) return;
-  job_->short_since = self_->clock().now().time_since_epoch();
+  job_->short_since = clock_time(self_->clock());
   job_->shortage = why;
   look_again_after(config_.grace);
 }
@@ -507,7 +507,7 @@ void NodePoolState::doubt(const std::string& why) {
 bool NodePoolState::has_waited_for_the_head() {
   if (job_->running() >= job_->least) job_->short_since.reset();
   return job_->accepts_changes() && job_->short_since &&
-         self_->clock().now().time_since_epoch() - *job_->short_since >= config_.grace;
+         clock_time(self_->clock()) - *job_->short_since >= config_.grace;
 }
 
 // To the submitter, and in the log of this node.
@@ -516,7 +516,7 @@ void NodePoolState::tell(const std::string& what) {
   changed(what);
 }
 
-// What the process before it has said is not lost with it.
+// Prints the last lines of the former process of the place first: they are not lost with it.
 void NodePoolState::place_later(std::int32_t process, const Enlist& node, std::int32_t slot) {
   job_->find(process)->held.release([&](std::string line) { say(process, true, std::move(line)); });
   job_->place(process, node, slot, true);
@@ -584,7 +584,7 @@ void NodePoolState::ask_to_end(Duration grace) {
 }
 
 void NodePoolState::begin_grace(Duration grace) {
-  if (job_->grace.begin(self_->clock().now().time_since_epoch(), grace)) look_again_after(grace);
+  if (job_->grace.begin(clock_time(self_->clock()), grace)) look_again_after(grace);
 }
 
 void NodePoolState::look_again_after(Duration time) {
@@ -604,7 +604,7 @@ void NodePoolState::on_grace_over(GraceOver over) {
     job_->ending = true;
     return kill_job();
   }
-  const GracePeriod::Due due = job_->grace.due(self_->clock().now().time_since_epoch());
+  const GracePeriod::Due due = job_->grace.due(clock_time(self_->clock()));
   if (due == GracePeriod::Due::give_up) return give_up_stuck_nodes();
   if (due == GracePeriod::Due::nothing) return;
   say(-1, true, "some processes have not ended in time: killing them");
@@ -614,7 +614,7 @@ void NodePoolState::on_grace_over(GraceOver over) {
 void NodePoolState::kill_job() {
   signal_all(SIGKILL);
   if (job_->grace.killed()) return;
-  job_->grace.kill(self_->clock().now().time_since_epoch());
+  job_->grace.kill(clock_time(self_->clock()));
   look_again_after(config_.kill_grace);
 }
 

@@ -34,8 +34,8 @@ struct NodePoolConfig {
   // of the grace of all others.
   Duration joins_patience{std::chrono::seconds(2)};
   Duration end_patience{std::chrono::seconds(10)};  // for the submitter to acknowledge the end
-  // Of a job's output, in bytes: sent to the submitter and not acknowledged (more than the
-  // LineWriter::kDoneBytes for which an acknowledgement may wait); kept here beyond that.
+  // Limits of a job's output, in bytes: sent to the submitter and not acknowledged (more than
+  // LineWriter::kDoneBytes, for which an acknowledgement may wait); kept here beyond that.
   std::size_t output_window = std::size_t{1} << 20;
   std::size_t output_backlog = std::size_t{8} << 20;
   std::function<Expected<ReservedPort>()> reserve_port;  // of the first node, for process 0

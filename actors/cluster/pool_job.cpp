@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <utility>
 
 #include "actors/record/resume_hint.hpp"
 #include "messages/exit_code.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 
@@ -117,9 +117,8 @@ void PoolJob::look_for_control(const std::string& line) {
   constexpr char kStart[] = "control: ";
   const std::size_t colon = line.rfind(':');
   if (control_port != 0 || line.rfind(kStart, 0) != 0 || colon < sizeof kStart) return;
-  const char* const end = line.data() + line.size();
-  const auto [stopped, error] = std::from_chars(line.data() + colon + 1, end, control_port);
-  if (error != std::errc() || stopped != end) control_port = 0;
+  const std::string_view port = std::string_view(line).substr(colon + 1);
+  control_port = number_in<decltype(control_port)>(port).value_or(0);
 }
 
 void PoolJob::on_exited(const RankExited& exited) {
@@ -130,7 +129,7 @@ void PoolJob::on_exited(const RankExited& exited) {
   // A process that was asked to end before it handled signals ends by the signal.
   const bool asked = ending && (exited.signal == SIGTERM || exited.signal == SIGKILL);
   if (const std::string found = resume_hint_in(said); !found.empty()) hint = found;
-  // Where the others continue without it, its end does not count once the job ends.
+  // The end of a process without which the others continue does not count once the job ends.
   const bool counts = exited.process == 0 || (!continues && !(head_ended() && grace.killed())) ||
                       (continues && !ending && !head_ended());
   if (!counts) {

@@ -29,8 +29,8 @@ void PoolSessions::keep(std::uint64_t session) {
   greeted_.erase(std::remove(greeted_.begin(), greeted_.end(), session), greeted_.end());
 }
 
-void PoolSessions::log_distrusted() {
-  if (const auto more = distrusted_.admit())
+void PoolSessions::log_distrusted(caf::actor_system& system) {
+  if (const auto more = distrusted_.admit(system.clock().now()))
     spdlog::warn("a message without the proof of this pool's secret was ignored{}", *more);
 }
 

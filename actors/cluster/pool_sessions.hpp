@@ -26,7 +26,7 @@ class PoolSessions {
   bool trusts(caf::actor_system& system, const Message& message) {
     const auto session = sessions_.find(message.seal.session);
     if (session == sessions_.end() || !session->second.from.opens(system, message)) {
-      if (!is_forgotten(message.seal)) log_distrusted();
+      if (!is_forgotten(message.seal)) log_distrusted(system);
       return false;
     }
     keep(session->first);
@@ -46,7 +46,7 @@ class PoolSessions {
  private:
   void drop_oldest();
   void keep(std::uint64_t session);
-  void log_distrusted();
+  void log_distrusted(caf::actor_system& system);
 
   const std::string secret_;
   std::map<std::uint64_t, SealedSession> sessions_;

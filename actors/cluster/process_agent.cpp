@@ -1,5 +1,6 @@
 #include "actors/cluster/process_agent.hpp"
 
+#include "actors/clock_time.hpp"
 #include "actors/record/close_trace.hpp"
 #include "actors/record/resume_hint.hpp"
 #include "messages/text/exception_line.hpp"
@@ -71,9 +72,7 @@ void ProcessAgentState::on_down(const caf::down_msg& down) {
 }
 
 ClockReading ProcessAgentState::read_clock() const {
-  const auto since_epoch = self_->clock().now().time_since_epoch();
-  return {std::chrono::duration_cast<Duration>(since_epoch).count() - config_.trace_zero_ns,
-          config_.trace_zero_ns};
+  return {clock_time(self_->clock()).count() - config_.trace_zero_ns, config_.trace_zero_ns};
 }
 
 // The folder is on the head's machine.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "actors/protocol.hpp"
-#include "actors/run/supervisor.hpp"
+#include "actors/run/run_observer.hpp"
 
 namespace grapevine {
 

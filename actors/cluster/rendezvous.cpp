@@ -11,6 +11,8 @@
 #include "actors/cluster/dial.hpp"
 #include "actors/cluster/join_proof.hpp"
 #include "actors/cluster/secure/publish.hpp"
+#include "actors/protocol_wire.hpp"
+#include "messages/exit_code.hpp"
 #include "messages/text/number_text.hpp"
 #include "net/addresses.hpp"
 #include "net/auto/wires.hpp"
@@ -219,7 +221,7 @@ Placement placement_of(const RunConfig& config, const std::vector<std::string>& 
 }  // namespace
 
 std::string head_of(const ClusterConfig& cluster) {
-  return fmt::format("{}:{}", cluster.head_host, cluster.head_port);
+  return tcp::join_address(cluster.head_host, cluster.head_port);
 }
 
 Heartbeats heartbeats_for(Duration patience) {
@@ -242,52 +244,7 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience) 
   const Heartbeats heartbeats = heartbeats_for(patience);
   config.set("middleman.heartbeat-interval", caf::timespan(heartbeats.interval));
   config.set("middleman.connection-timeout", caf::timespan(heartbeats.silence));
-  config.add_message_type<StartTraining>("grapevine::StartTraining");
-  config.add_message_type<PeerLost>("grapevine::PeerLost");
-  config.add_message_type<LinkLost>("grapevine::LinkLost");
-  config.add_message_type<ResumeFrom>("grapevine::ResumeFrom");
-  config.add_message_type<ProcessLost>("grapevine::ProcessLost");
-  config.add_message_type<ExpectProcess>("grapevine::ExpectProcess");
-  config.add_message_type<Ping>("grapevine::Ping");
-  config.add_message_type<Pong>("grapevine::Pong");
-  config.add_message_type<AskClock>("grapevine::AskClock");
-  config.add_message_type<ClockReading>("grapevine::ClockReading");
-  config.add_message_type<TakeSnapshot>("grapevine::TakeSnapshot");
-  config.add_message_type<Collect>("grapevine::Collect");
-  config.add_message_type<QueryWaits>("grapevine::QueryWaits");
-  config.add_message_type<WaitReport>("grapevine::WaitReport");
-  config.add_message_type<HoldForView>("grapevine::HoldForView");
-  config.add_message_type<AskTraffic>("grapevine::AskTraffic");
-  config.add_message_type<Traffic>("grapevine::Traffic");
-  config.add_message_type<CloseView>("grapevine::CloseView");
-  config.add_message_type<ViewClosed>("grapevine::ViewClosed");
-  config.add_message_type<InstallView>("grapevine::InstallView");
-  config.add_message_type<CheckSettings>("grapevine::CheckSettings");
-  config.add_message_type<SettingsChecked>("grapevine::SettingsChecked");
-  config.add_message_type<ModelShared>("grapevine::ModelShared");
-  config.add_message_type<StepReport>("grapevine::StepReport");
-  config.add_message_type<RankFinished>("grapevine::RankFinished");
-  config.add_message_type<StateStored>("grapevine::StateStored");
-  config.add_message_type<PartStored>("grapevine::PartStored");
-  config.add_message_type<SnapshotRefused>("grapevine::SnapshotRefused");
-  config.add_message_type<RankReport>("grapevine::RankReport");
-  config.add_message_type<RankFigures>("grapevine::RankFigures");
-  config.add_message_type<RankFailed>("grapevine::RankFailed");
-  config.add_message_type<ModelOffer>("grapevine::ModelOffer");
-  config.add_message_type<SendModel>("grapevine::SendModel");
-  config.add_message_type<ModelSent>("grapevine::ModelSent");
-  config.add_message_type<ReleaseModel>("grapevine::ReleaseModel");
-  config.add_message_type<StopRequested>("grapevine::StopRequested");
-  config.add_message_type<CheckpointRequested>("grapevine::CheckpointRequested");
-  config.add_message_type<ProcessClosed>("grapevine::Farewell");
-  config.add_message_type<RunEnded>("grapevine::RunEnded");
-  config.add_message_type<Join>("grapevine::Join");
-  config.add_message_type<Admission>("grapevine::Welcome");
-  config.add_message_type<AskAddresses>("grapevine::AskAddresses");
-  config.add_message_type<Addresses>("grapevine::Addresses");
-  config.add_message_type<Ready>("grapevine::Ready");
-  config.add_message_type<AskJob>("grapevine::AskJob");
-  config.add_message_type<JobOffer>("grapevine::JobOffer");
+  add_message_types(config);
 }
 
 Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <set>
 
+#include "actors/clock_time.hpp"
 #include "actors/cluster/dial.hpp"
 #include "actors/cluster/join_proof.hpp"
 #include "actors/run/validate.hpp"
+#include "messages/text/control_characters.hpp"
 
 namespace grapevine {
 namespace {
@@ -163,7 +165,7 @@ Admission RendezvousState::admission_for(const Admission& all, const Join& join)
 }
 
 void RendezvousState::ignore(const std::string& what) {
-  if (const auto more = refusals_.admit()) spdlog::warn("{}{}", what, *more);
+  if (const auto more = refusals_.admit(self_->clock().now())) spdlog::warn("{}{}", what, *more);
 }
 
 Admission RendezvousState::admission_to_all() const {
@@ -353,7 +355,7 @@ void RendezvousState::on_late_join(Join& join, Answer answer) {
   }
   self_->monitor(join.agent);
   const std::string nonce = join.nonce;
-  const Timestamp until = self_->clock().now().time_since_epoch() + config_.patience;
+  const Timestamp until = clock_time(self_->clock()) + config_.patience;
   waiting_[nonce] = Waiting{Participant{std::move(join), std::move(answer)}, until};
   ask_for_place(nonce);
 }
@@ -376,7 +378,7 @@ void RendezvousState::ask_for_place(const std::string& nonce) {
 void RendezvousState::on_place(const std::string& nonce, std::int32_t process, const Place& place) {
   const auto waiting = waiting_.find(nonce);
   if (waiting == waiting_.end()) return;  // it has gone meanwhile, and its place was given back
-  const bool late = self_->clock().now().time_since_epoch() >= waiting->second.until;
+  const bool late = clock_time(self_->clock()) >= waiting->second.until;
   if (!place.granted && place.later && !late)
     return self_->delayed_send(RendezvousActor{self_}, kPlaceInterval, AskPlaceAgain{nonce});
   Participant participant = std::move(waiting->second.participant);

@@ -19,7 +19,6 @@ inline constexpr char kResumedKey[] = "resumed from step";
 inline constexpr Duration kWaitForDiallers = std::chrono::seconds(4);
 
 struct RendezvousConfig {
-  // Of that process.
   std::int32_t count_ranks(std::int32_t process) const {
     return static_cast<std::int32_t>(std::count(process_of.begin(), process_of.end(), process));
   }

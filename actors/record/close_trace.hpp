@@ -8,7 +8,8 @@
 
 namespace grapevine {
 
-// From a failure to the end of the trace: for records since the last step of each rank.
+// The time between a failure and the end of the trace, for records since the last step of each
+// rank.
 inline constexpr Duration kLastRecordsGrace = std::chrono::milliseconds(200);
 
 // Why a trace is not whole, for a warning: a run is not worth less for it. Empty: it is.

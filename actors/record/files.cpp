@@ -16,7 +16,6 @@
 #include <system_error>
 #include <utility>
 
-#include "messages/check.hpp"
 #include "net/file_descriptor.hpp"
 
 namespace grapevine {

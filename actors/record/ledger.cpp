@@ -1,6 +1,32 @@
 #include "actors/record/ledger.hpp"
 
+#include <string>
+#include <utility>
+
+#include "messages/text/parse_number.hpp"
+
 namespace grapevine {
+namespace {
+
+using Histogram = std::map<std::int64_t, std::int64_t>;
+
+// Adds the entries "<name>.<value>" of a saved ledger.
+Expected<void> load_histogram(const StateDict& state, const std::string& name,
+                              Histogram& histogram) {
+  const StateDict entries = state.under(name);
+  for (const auto& [text, saved] : entries.entries()) {
+    const auto value = number_in<std::int64_t>(text);
+    const auto* count = std::get_if<std::int64_t>(&saved);
+    if (!value || count == nullptr)
+      return bad_input(
+          "entry '" + name + "." + text +
+          "' of the saved state is no count: the checkpoint is damaged, resume from another one");
+    histogram[*value] = *count;
+  }
+  return {};
+}
+
+}  // namespace
 
 std::int64_t coarse_age(std::int64_t age) {
   constexpr std::int64_t kExact = 128, kDigits = 64;
@@ -80,13 +106,8 @@ Expected<void> Ledger::load(const StateDict& state) {
   bytes_sent = static_cast<std::uint64_t>(*in_bytes);
   sent_before = *in_sent;
   samples = *in_samples;
-  for (const auto& [name, histogram] :
-       {std::pair{"staleness", &staleness}, std::pair{"joined", &contributed}}) {
-    const StateDict entries = state.under(name);
-    for (const auto& [value, count] : entries.entries())
-      (*histogram)[std::stoll(value)] = std::get<std::int64_t>(count);
-  }
-  return {};
+  if (auto loaded = load_histogram(state, "staleness", staleness); !loaded) return loaded;
+  return load_histogram(state, "joined", contributed);
 }
 
 HistogramSummary summarize(const std::map<std::int64_t, std::int64_t>& histogram) {

@@ -1,7 +1,6 @@
 #include "actors/run/delay.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -11,19 +10,12 @@
 
 #include "messages/random.hpp"
 #include "messages/text/names.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
 
 constexpr char kUsualPerTimeStep[] = "1ms";
-
-std::optional<double> parse_number(const std::string& text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stopped != end || !std::isfinite(value)) return std::nullopt;
-  return value;
-}
 
 Error bad_term(const std::string& term, const std::string& expected) {
   return bad_input("--delay '" + term + "': expected " + expected);
@@ -45,7 +37,7 @@ Rng stream(std::uint64_t seed, Rank rank, Step step) {
 Expected<DelayModel::Term> rank_term(const std::string& term, const std::string& value,
                                      std::int32_t ranks) {
   const auto parts = split(value, ":");
-  const auto rank = parts ? parse_number(parts->first) : std::nullopt;
+  const auto rank = parts ? finite_number_in(parts->first) : std::nullopt;
   if (!rank || *rank < 0 || *rank >= ranks || *rank != std::floor(*rank))
     return bad_term(term, "rank=R:DUR with R in 0.." + std::to_string(ranks - 1));
   const auto delay = parse_duration(parts->second);
@@ -58,7 +50,7 @@ Expected<DelayModel::Term> rank_term(const std::string& term, const std::string&
 Expected<DelayModel::Term> random_term(const std::string& term, const std::string& value,
                                        std::int32_t ranks, std::uint64_t seed) {
   const auto parts = split(value, ":");
-  const auto count = parts ? parse_number(parts->first) : std::nullopt;
+  const auto count = parts ? finite_number_in(parts->first) : std::nullopt;
   if (!count || *count < 1 || *count > ranks || *count != std::floor(*count))
     return bad_term(term, "random=K:DUR with K in 1.." + std::to_string(ranks));
   const auto delay = parse_duration(parts->second);
@@ -93,8 +85,8 @@ Expected<DelayModel::Term> rotate_term(const std::string& term, const std::strin
 Expected<DelayModel::Term> lognormal_term(const std::string& term, const std::string& value,
                                           std::uint64_t seed) {
   const auto parts = split(value, ":");
-  const auto mu = parts ? parse_number(parts->first) : std::nullopt;
-  const auto sigma = parts ? parse_number(parts->second) : std::nullopt;
+  const auto mu = parts ? finite_number_in(parts->first) : std::nullopt;
+  const auto sigma = parts ? finite_number_in(parts->second) : std::nullopt;
   if (!mu || !sigma || *sigma < 0)
     return bad_term(term, "lognormal=MU:SIGMA in log-seconds, SIGMA >= 0");
   return DelayModel::Term([mu = *mu, sigma = *sigma, seed](Rank r, Step s) {
@@ -113,14 +105,14 @@ Expected<void> add_length(DelayModel& model, const std::string& term, const std:
 }
 
 std::optional<std::int64_t> parse_whole(const std::string& text, std::int64_t below) {
-  const auto number = parse_number(text);
+  const auto number = finite_number_in(text);
   if (!number || *number < 0 || *number >= static_cast<double>(below) ||
       *number != std::floor(*number))
     return std::nullopt;
   return static_cast<std::int64_t>(*number);
 }
 
-// "KIND:WHO@STEP:DUR"
+// "KIND:RANK@STEP:DUR"; of a link "link:FROM-TO@STEP:DUR".
 Expected<Stall> parse_stall(const std::string& term, const std::string& value, std::int32_t ranks,
                             std::int32_t servers) {
   const Error wrong =
@@ -193,7 +185,7 @@ Expected<Duration> parse_duration(const std::string& text) {
   const auto unit_at = text.find_first_not_of("0123456789.");
   const std::string unit = unit_at == std::string::npos ? "" : text.substr(unit_at);
   const double scale = unit == "ns" ? 1e-9 : unit == "us" ? 1e-6 : unit == "ms" ? 1e-3 : 1;
-  const auto number = parse_number(text.substr(0, unit_at));
+  const auto number = finite_number_in(text.substr(0, unit_at));
   if (!number || *number < 0 || (unit != "s" && scale == 1) || *number * scale > 1e6)
     return bad_input("a duration like 300ms or 0.3s, not '" + text + "'");
   // Rounded: 495538us has no exact double in seconds.

@@ -13,7 +13,7 @@
 
 namespace grapevine {
 
-// Something stands still once, for `length`.
+// A pause of one worker, link or server, once, for `length`.
 struct Stall {
   enum class Kind {
     compute,  // the worker of `rank` at `step`

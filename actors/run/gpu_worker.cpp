@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "actors/clock_time.hpp"
 #include "messages/text/exception_line.hpp"
 
 namespace grapevine {
@@ -65,7 +66,7 @@ WorkerActor::behavior_type gpu_worker(WorkerActor::stateful_pointer<WorkerState>
     }
     const Duration for_data = worker.delay.of_data(worker.rank, step);
     gradient.data_seconds += to_seconds(for_data);
-    const auto now = std::chrono::duration_cast<Duration>(self->clock().now().time_since_epoch());
+    const Timestamp now = clock_time(self->clock());
     // A gradient that was asked for before, and that nobody may want any more, is done first.
     Duration& free_at = self->state.free_at;
     free_at = std::max(free_at, now);

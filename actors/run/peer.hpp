@@ -14,14 +14,14 @@
 #include "actors/record/trace_recorder.hpp"
 #include "actors/run/control/live_settings.hpp"
 #include "actors/run/gpu_worker.hpp"
+#include "actors/run/peer/step_meter.hpp"
 #include "actors/run/peer/view_member.hpp"
 #include "actors/run/stalls.hpp"
-#include "actors/run/step_times.hpp"
 #include "actors/run/validate.hpp"
 #include "algorithms/parts/server_rules.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/wiring/nodes.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/plan.hpp"
 #include "gpu/device.hpp"
 #include "net/transport.hpp"
 
@@ -42,11 +42,12 @@ struct PeerConfig {
   FrozenTensor parameters;       // [d] at the start
   FrozenTensor buffers;          // [b] at the start, or empty
   std::optional<StateDict> restored;  // a RankSnapshot's state instead
-  std::vector<Rank> absent;  // of which that checkpoint has no state, or which are not there: they
-                             // join
+  // Ranks without a state in that checkpoint, and vacant places: they join later.
+  std::vector<Rank> absent;
   // See RunConfig::first_view(). Of no use to a rank that is none of its members.
   std::optional<SavedView> first_view;
   SupervisorActor supervisor;
+  ProcessAgentActor agent;   // of a process that joins a run that has begun; else null
   EvaluatorActor evaluator;  // null: no validation beside training
   TracerActor tracer;        // null: no trace
   ShardWriterActor shards;   // null: this is process 0; and
@@ -71,13 +72,13 @@ struct Cut {
   std::optional<TakeSnapshot> take;  // once it has come
 };
 
-// Of the views, what ViewMember does not decide: the roles and their states.
+// The role and state of this rank in a view. ViewMember decides when they change.
 struct PeerView {
   TrainingRanks ranks;           // of the role
   std::int64_t operations = 0;   // that Role::close() has returned
   bool settled = false;          // what was open is taken back, or counts
   InstallView install;           // in progress
-  bool passes = false;           // the role is of a view that another one follows at once
+  bool passes = false;           // the next view follows at once: nothing is computed
   bool joins = false;            // this rank has no model of the run yet
   bool merges = false;           // the role is CommonModel
   bool awaits_state = false;     // of a rank that is ahead
@@ -119,7 +120,6 @@ class PeerState : public Env {
   void on_envelope(Envelope& envelope);
   void on_stall_over(Rank from);
   void on_flush_trace();
-  bool admits(const PeerLost& lost) { return gate_.admits(check(lost, world())); }
   void on_timer(const TimerFired& timer);
   void on_peer_lost(const PeerLost& lost);
   void on_snapshot(const TakeSnapshot& take);
@@ -135,15 +135,18 @@ class PeerState : public Env {
   // Null where the model is in the host's memory. Each handler that touches tensors enters first.
   std::unique_ptr<StreamScope> enter_device() const;
   const ShardWriterActor& shard_writer() const { return config_.shards; }
+  // Whether a message fits the run. Any other is logged.
   template <class Message>
   bool fits(const Message& message) {
-    return gate_.admits(check(message, world()));
+    return gate_.admits(check(message, world()), self_->clock().now());
   }
   void on_exception(const std::exception_ptr& problem);
 
  private:
   void ask(Step step, FrozenTensor z, PartBegins parts);
   Expected<void> restore(const StateDict& state);
+  void put_model(StateDict& state) const;
+  Expected<FrozenTensor> model_in(const StateDict& state) const;
   Expected<void> restore_model(const StateDict& state);
   Expected<void> restore_progress(const StateDict& state);
   Expected<void> take_first_view(SavedView view);
@@ -169,6 +172,7 @@ class PeerState : public Env {
   void send_epoch_models();
   void send_model(Epoch epoch, FrozenTensor z);
   ModelOffer offer_model(Epoch epoch, FrozenTensor z);
+  bool is_client() const;
   bool serves_with_buffers() const;
   World world() const;
   void answer_traffic();
@@ -187,10 +191,12 @@ class PeerState : public Env {
   bool settle(const InstallView& view);
   bool changes_by_mean(const InstallView& view, bool joins) const;
   void merge(const InstallView& view);
-  void merge_nothing(const InstallView& view, const StateDict& shared);
+  bool merge_nothing(const InstallView& view, const StateDict& shared);
   bool begin_wiring(const InstallView& view);
   void serve_anew(const InstallView& view);
   void rest();
+  void drop_early_messages_of(Rank peer);
+  void lose_server(const PeerLost& lost);
   void forget_messages(Rank peer);
   void leave_servers(const InstallView& view);
   void begin_new_life(const InstallView& view);
@@ -253,20 +259,11 @@ class PeerState : public Env {
   // From ranks that started earlier, and their ends, in the order of arrival.
   std::vector<std::variant<Envelope, PeerLost>> before_start_;
 
-  // Of the step in progress.
-  Timestamp step_began_{0};
   Duration elapsed_before_{0};  // training time behind the checkpoint that this run resumed from
-  Timestamp wait_began_{0};
-  Duration waited_{0};  // for other ranks, in this step
-  // Of the waits that are open: a level may wait inside another one.
-  std::int32_t open_waits_ = 0;
-  Timestamp waits_since_{0};
+  StepMeter meter_;
   Gradient last_gradient_;  // without tensors
   Step reported_ = 0;       // steps that were reported, also before this run
-  double staleness_sum_ = 0;
-  std::int64_t staleness_count_ = 0;
-  Epoch epochs_sent_ = 0;  // to the Evaluator
-  StepTimes step_times_;
+  Epoch epochs_sent_ = 0;   // to the Evaluator
   LiveFigures figures_;
   TraceRecorder trace_;
   std::int64_t trace_zero_ns_ = 0;

@@ -34,6 +34,9 @@ struct SettingsChanged {
 struct RankReturned {
   Rank rank = 0;
 };
+struct RankJoined {
+  Rank rank = 0;
+};
 struct StepsLost {
   std::int64_t count = 0;
 };
@@ -46,6 +49,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::WarningReport)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::FiguresReady)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RankLost)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RankReturned)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RankJoined)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::SettingsChanged)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::StepsLost)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RunResult)
@@ -53,12 +57,11 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RunResult)
 namespace grapevine {
 namespace {
 
-using ReporterActor =
-    caf::typed_actor<caf::reacts_to<StepReport>, caf::reacts_to<ValidationReport>,
-                     caf::reacts_to<CheckpointReport>, caf::reacts_to<WarningReport>,
-                     caf::reacts_to<FiguresReady>, caf::reacts_to<RankLost>,
-                     caf::reacts_to<RankReturned>, caf::reacts_to<SettingsChanged>,
-                     caf::reacts_to<StepsLost>, caf::reacts_to<RunResult>>;
+using ReporterActor = caf::typed_actor<
+    caf::reacts_to<StepReport>, caf::reacts_to<ValidationReport>, caf::reacts_to<CheckpointReport>,
+    caf::reacts_to<WarningReport>, caf::reacts_to<FiguresReady>, caf::reacts_to<RankLost>,
+    caf::reacts_to<RankReturned>, caf::reacts_to<RankJoined>, caf::reacts_to<SettingsChanged>,
+    caf::reacts_to<StepsLost>, caf::reacts_to<RunResult>>;
 
 // Messages on their way to the Reporter. CAF's mailboxes have no bound of their own.
 using Waiting = std::shared_ptr<std::atomic<std::int64_t>>;
@@ -105,6 +108,10 @@ ReporterActor::behavior_type reporter(ReporterActor::pointer self,
         report->on_rank_returned(returned.rank);
         done();
       },
+      [=](RankJoined joined) {
+        report->on_rank_joined(joined.rank);
+        done();
+      },
       [=](const SettingsChanged& settings) {
         report->on_changed(settings.changed);
         done();
@@ -121,18 +128,18 @@ ReporterActor::behavior_type reporter(ReporterActor::pointer self,
 }
 
 // Called by one thread at a time, as every RunObserver is.
-class AsideObserver : public RunObserver {
+class AsideObserver : public ForwardingObserver {
  public:
   AsideObserver(std::shared_ptr<RunObserver> observer, ReporterActor reporter, Waiting waiting,
                 std::shared_ptr<NewestFigures> newest, std::int64_t backlog)
-      : observer_(std::move(observer)),
+      : ForwardingObserver(std::move(observer)),
         reporter_(std::move(reporter)),
         waiting_(std::move(waiting)),
         newest_(std::move(newest)),
         backlog_(backlog) {}
 
   void on_step(const StepReport& report) override {
-    observer_->on_step(report);
+    ForwardingObserver::on_step(report);
     if (*waiting_ >= backlog_) {
       ++lost_;
       return;
@@ -141,37 +148,41 @@ class AsideObserver : public RunObserver {
     tell(report);
   }
   void on_figures(const RankFigures& figures) override {
-    observer_->on_figures(figures);
+    ForwardingObserver::on_figures(figures);
     if (newest_->put(figures)) tell(FiguresReady{figures.rank});
   }
   void on_rank_lost(Rank rank) override {
-    observer_->on_rank_lost(rank);
+    ForwardingObserver::on_rank_lost(rank);
     tell(RankLost{rank});
   }
   void on_rank_returned(Rank rank) override {
-    observer_->on_rank_returned(rank);
+    ForwardingObserver::on_rank_returned(rank);
     tell(RankReturned{rank});
   }
+  void on_rank_joined(Rank rank) override {
+    ForwardingObserver::on_rank_joined(rank);
+    tell(RankJoined{rank});
+  }
   void on_changed(const LiveSettings& changed) override {
-    observer_->on_changed(changed);
+    ForwardingObserver::on_changed(changed);
     tell(SettingsChanged{changed});
   }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override {
-    observer_->on_validation(epoch, evaluation);
+    ForwardingObserver::on_validation(epoch, evaluation);
     tell(ValidationReport{epoch, evaluation});
   }
   void on_checkpoint(const std::string& path) override {
-    observer_->on_checkpoint(path);
+    ForwardingObserver::on_checkpoint(path);
     tell(CheckpointReport{path});
   }
   void on_warning(const std::string& message) override {
-    observer_->on_warning(message);
+    ForwardingObserver::on_warning(message);
     tell(WarningReport{message});
   }
   void on_end(RunResult result) override {
     tell_loss();
     caf::anon_send(reporter_, result);
-    observer_->on_end(std::move(result));
+    ForwardingObserver::on_end(std::move(result));
   }
 
  private:
@@ -184,7 +195,6 @@ class AsideObserver : public RunObserver {
     if (lost_ > 0) tell(StepsLost{std::exchange(lost_, 0)});
   }
 
-  const std::shared_ptr<RunObserver> observer_;
   const ReporterActor reporter_;
   const Waiting waiting_;
   const std::shared_ptr<NewestFigures> newest_;

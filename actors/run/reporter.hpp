@@ -6,7 +6,7 @@
 
 #include <caf/typed_event_based_actor.hpp>
 
-#include "actors/run/supervisor.hpp"
+#include "actors/run/run_observer.hpp"
 
 namespace grapevine {
 

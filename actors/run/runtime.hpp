@@ -13,9 +13,9 @@
 #include "actors/run/control/live_settings.hpp"
 #include "actors/run/delay.hpp"
 #include "actors/run/reporter.hpp"
+#include "actors/run/run_observer.hpp"
 #include "actors/run/simulation/virtual_world.hpp"
-#include "actors/run/supervisor.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/plan.hpp"
 #include "gpu/compute.hpp"
 #include "gpu/device.hpp"
 #include "net/remote.hpp"
@@ -76,7 +76,7 @@ struct PeerDevice {
 
 struct RunConfig {
   std::int32_t ranks = 1;  // those that train, then the servers of the plan, if any
-  // That the transport has beyond these: for servers of wirings that come while the run trains.
+  // Further ranks of the transport: for servers of wirings that come while the run trains.
   std::int32_t spare_ranks = 0;
   std::uint64_t seed = 1;
   std::shared_ptr<const SharedParts> parts;
@@ -89,9 +89,9 @@ struct RunConfig {
   std::vector<PeerDevice> peer_devices;
   std::shared_ptr<Compute> evaluator;   // null: no validation beside training
   DelayModel delay;                     // stragglers
-  std::vector<Death> deaths;            // of run_virtual() alone
-  std::optional<Duration> stop_at;      // "; with a checkpoint
-  std::vector<Return> returns;          // "
+  std::vector<Death> deaths;            // only run_virtual()
+  std::optional<Duration> stop_at;      // only run_virtual(): ends it, with a checkpoint
+  std::vector<Return> returns;          // only run_virtual()
   std::shared_ptr<VirtualWorld> world;  // null: a network that takes no time
   std::int32_t min_workers = 0;         // 0: more than half of those that begin the run
   // The first ranks, which begin the run; 0: all that train. Others may take the places that are
@@ -114,10 +114,11 @@ struct RunConfig {
   Duration patience{std::chrono::seconds(300)};  // these three: see SupervisorConfig
   std::optional<Duration> first_patience;
   std::optional<Duration> stall_abort;
-  // Of a running job, in every process. Null: none is changed.
+  // Makes the parts after a change of a running job, in every process. Null: settings do not
+  // change.
   ChangeParts change;
   std::vector<ScheduledChange> schedule;  // in process 0
-  // Of checkpoints after changes. Null: of no run whose settings change.
+  // The identity of checkpoints after changes. Null: settings do not change.
   std::function<JobIdentity(const LiveSettings&)> identity_with;
   // The text of a job file for each checkpoint. Null: there is none.
   std::function<std::string(const LiveSettings&)> job_file_with;
@@ -126,7 +127,7 @@ struct RunConfig {
 
   std::int32_t servers() const { return parts->plan.servers; }
   std::int32_t workers() const { return ranks - servers(); }
-  // Of the transport.
+  // Ranks of the transport: those of the run and the spare ones.
   std::int32_t world_size() const { return ranks + spare_ranks; }
   // Servers are in process 0.
   std::int32_t process_of(Rank rank) const;
@@ -177,11 +178,5 @@ class Runtime {
   void dismiss();
   std::unique_ptr<Impl> impl_;
 };
-
-// The same actors in virtual time, on the calling thread, under CAF's testing scheduler: equal
-// configs give equal traces. A worker's computation takes what `config.delay` says and no real time
-// counts. Returns the result of on_end. Throws nothing; a run that stops making progress is an
-// error.
-RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer);
 
 }  // namespace grapevine

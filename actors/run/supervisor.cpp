@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "actors/clock_time.hpp"
 #include "actors/record/close_trace.hpp"
 #include "actors/record/resume_hint.hpp"
 #include "actors/run/models/model_averager.hpp"
@@ -43,8 +44,7 @@ void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> se
 }
 
 Timestamp SupervisorState::now() const {
-  const auto since_epoch = self_->clock().now().time_since_epoch();
-  return std::chrono::duration_cast<Duration>(since_epoch) - Duration(config_.run_start_ns);
+  return clock_time(self_->clock()) - Duration(config_.run_start_ns);
 }
 
 // ---- the run ----
@@ -345,15 +345,28 @@ World SupervisorState::world() const {
 
 template <class Message>
 bool SupervisorState::admits(const Message& message) {
-  return gate_.admits(check(message, world()), [this](const Error& error) { fail(error); });
+  return gate_.admits(check(message, world()), self_->clock().now(),
+                      [this](const Error& error) { fail(error); });
 }
 
 bool SupervisorState::admits(const RankReport& report) {
   const bool with_model =
       stage_ == Stage::draining && reports_.in_round() && reports_.with_models();
-  return gate_.admits(check(report, world(), with_model),
+  return gate_.admits(check(report, world(), with_model), self_->clock().now(),
                       [this](const Error& error) { fail(error); });
 }
+
+namespace {
+
+// A handler of a message that fits the run; any other is left out: see SupervisorState::admits().
+template <class Message>
+auto admitted(SupervisorState& state, void (SupervisorState::*handle)(Message)) {
+  return [&state, handle](Message message) {
+    if (state.admits(message)) (state.*handle)(std::forward<Message>(message));
+  };
+}
+
+}  // namespace
 
 SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<SupervisorState> self,
                                           SupervisorConfig config) {
@@ -366,21 +379,11 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
   });
   return {
       [&state](BeginRun& crew) { state.begin(std::move(crew)); },
-      [&state](const StepReport& report) {
-        if (state.admits(report)) state.on_step(report);
-      },
-      [&state](RankFinished finished) {
-        if (state.admits(finished)) state.on_finished(finished);
-      },
-      [&state](RankSnapshot& snapshot) {
-        if (state.admits(snapshot)) state.on_snapshot(snapshot);
-      },
-      [&state](const StateStored& stored) {
-        if (state.admits(stored)) state.on_stored(stored);
-      },
-      [&state](RankReport& report) {
-        if (state.admits(report)) state.on_report(report);
-      },
+      admitted(state, &SupervisorState::on_step),
+      admitted(state, &SupervisorState::on_finished),
+      admitted(state, &SupervisorState::on_snapshot),
+      admitted(state, &SupervisorState::on_stored),
+      admitted(state, &SupervisorState::on_report),
       [&state](const RankFailed& failed) { state.on_failed(failed); },
       [&state](const EpochEvaluated& evaluated) { state.on_evaluated(evaluated); },
       [&state](Progress) { state.on_progress(); },
@@ -389,23 +392,13 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       [&state](CheckpointRequested) { state.on_checkpoint_requested(); },
       [&state](Watchdog) { state.on_watchdog(); },
       [&state](CollectAgain) { state.collect(); },
-      [&state](const Traffic& traffic) {
-        if (state.admits(traffic)) state.on_traffic(traffic);
-      },
-      [&state](const ViewClosed& closed) {
-        if (state.admits(closed)) state.on_view_closed(closed);
-      },
-      [&state](const WaitReport& report) {
-        if (state.admits(report)) state.on_waits(report);
-      },
+      admitted(state, &SupervisorState::on_traffic),
+      admitted(state, &SupervisorState::on_view_closed),
+      admitted(state, &SupervisorState::on_waits),
       [&state](AskTrafficAgain) { state.ask_for_traffic(); },
-      [&state](const SettingsChecked& checked) {
-        if (state.admits(checked)) state.on_settings_checked(checked);
-      },
+      admitted(state, &SupervisorState::on_settings_checked),
       [&state](SettingsTimeOver over) { state.on_settings_time_over(over); },
-      [&state](const ModelShared& shared) {
-        if (state.admits(shared)) state.on_model_shared(shared);
-      },
+      admitted(state, &SupervisorState::on_model_shared),
       [&state](AveragedModels& averaged) { state.on_averaged(averaged); },
       [&state](AskPlace ask) { return state.on_ask_place(ask); },
       [&state](AskVacancy) { return state.on_ask_vacancy(); },
@@ -414,20 +407,12 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       [&state](const ControlRequest& request) { return state.on_control(request); },
       [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },
       [&state](const TraceRefused& refused) { state.on_trace_refused(refused); },
-      [&state](ProcessClosed closed) {
-        if (state.admits(closed)) state.on_process_closed(closed);
-      },
-      [&state](LinkLost& lost) {
-        if (state.admits(lost)) state.on_link_lost(std::move(lost));
-      },
+      admitted(state, &SupervisorState::on_process_closed),
+      admitted(state, &SupervisorState::on_link_lost),
       [&state](AskAgain again) { state.ask_whether_alive(again.process); },
-      [&state](const SnapshotRefused& refused) {
-        if (state.admits(refused)) state.on_snapshot_refused(refused);
-      },
+      admitted(state, &SupervisorState::on_snapshot_refused),
       [&state](CompareClocks again) { state.compare_clocks(again); },
-      [&state](const RankFigures& figures) {
-        if (state.admits(figures)) state.on_figures(figures);
-      },
+      admitted(state, &SupervisorState::on_figures),
   };
 }
 

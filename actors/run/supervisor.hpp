@@ -10,6 +10,7 @@
 #include "actors/run/control/control_request.hpp"
 #include "actors/run/control/live_settings.hpp"
 #include "actors/run/control/run_state.hpp"
+#include "actors/run/run_observer.hpp"
 #include "actors/run/supervision/checkpoint_rounds.hpp"
 #include "actors/run/supervision/crew.hpp"
 #include "actors/run/supervision/final_reports.hpp"
@@ -26,28 +27,6 @@
 
 namespace grapevine {
 
-// Receives the events of a run from the Supervisor, one call at a time, on any thread.
-class RunObserver {
- public:
-  virtual ~RunObserver() = default;
-  virtual void on_step(const StepReport& report) = 0;
-  // A rank's figures so far, at most once a second of each rank, and its last ones.
-  virtual void on_figures(const RankFigures& /*figures*/) {}
-  // The run continues without the rank; no figures of it follow.
-  virtual void on_rank_lost(Rank /*rank*/) {}
-  // A lost rank takes part again; its figures begin anew.
-  virtual void on_rank_returned(Rank /*rank*/) {}
-  // A rank has taken a vacant place.
-  virtual void on_rank_joined(Rank /*rank*/) {}
-  // These settings have changed, for all ranks.
-  virtual void on_changed(const LiveSettings& /*changed*/) {}
-  virtual void on_validation(Epoch epoch, const Evaluation& evaluation) = 0;
-  virtual void on_checkpoint(const std::string& path) = 0;
-  virtual void on_warning(const std::string& message) = 0;
-  // The last call.
-  virtual void on_end(RunResult result) = 0;
-};
-
 struct SupervisorConfig {
   std::int32_t ranks = 1;                      // servers included
   std::int32_t servers = 0;                    // the last ranks: they take no steps
@@ -55,8 +34,8 @@ struct SupervisorConfig {
   bool tolerates_worker_loss = false;          // a run continues without lost workers,
   std::int32_t min_workers = 1;                // as long as so many of them remain
   bool changes_members = false;  // by views, see ViewChange; else roles continue alone
-  // Of a wiring to come: the most, and the actor of one of that rank, which is attached to the
-  // transport and joins the view to come; null: none comes.
+  // Parameter servers that a later wiring may have at most. spawn_server makes the actor of one and
+  // attaches it to the transport; null: no later wiring has servers.
   std::int32_t most_servers = 0;
   std::function<PeerActor(Rank, const SupervisorActor&)> spawn_server;
   ViewChange::Models models;         // of the wiring

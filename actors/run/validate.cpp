@@ -7,13 +7,14 @@
 #include <cmath>
 #include <functional>
 
+#include "actors/run/step_times.hpp"
 #include "algorithms/parts/server_rules.hpp"
 #include "algorithms/role.hpp"
+#include "messages/text/control_characters.hpp"
 
 namespace grapevine {
 namespace {
 
-constexpr std::size_t kLongestText = 4096;        // of a name or a version
 constexpr std::size_t kLongestAddress = 1 << 15;  // of a transport
 constexpr std::size_t kMostOptions = 4096;
 // Of a figure, so that the sums over all ranks stay exact in the output for Prometheus.
@@ -32,7 +33,8 @@ Expected<void> check_rank(const char* what, Rank rank, std::int32_t ranks) {
 bool counts_well(const Ledger& ledger) {
   const auto is_count = [](std::int64_t count) { return count >= 0 && count <= kMostCount; };
   for (const std::int64_t count :
-       {ledger.produced, ledger.committed, ledger.dropped, ledger.samples, ledger.sent_before})
+       {ledger.produced, ledger.committed, ledger.dropped, ledger.samples, ledger.sent,
+        ledger.received, ledger.sent_before})
     if (!is_count(count)) return false;
   for (const auto* histogram : {&ledger.staleness, &ledger.contributed}) {
     if (histogram->size() > kMostAges) return false;
@@ -42,11 +44,9 @@ bool counts_well(const Ledger& ledger) {
   return true;
 }
 
-bool is_control(char c) { return static_cast<unsigned char>(c) < ' '; }
-
 // One line, of a length that a line has.
 Expected<void> check_text(const char* what, const std::string& text) {
-  if (text.size() <= kLongestText && std::none_of(text.begin(), text.end(), is_control)) return {};
+  if (text.size() <= kLongestForeignText && !has_control_characters(text)) return {};
   return stray(std::string(what) + " with an invalid text");
 }
 
@@ -169,6 +169,13 @@ Expected<void> check(const RankReport& report, const World& world, bool with_mod
   if (auto checked = check_rank("a report", report.rank, world.ranks); !checked) return checked;
   if (report.step < 0)
     return stray("a report of rank " + std::to_string(report.rank) + " at a negative step");
+  const auto& times = report.step_seconds;
+  // A weight of push-sum: 1 where there is none, as of a server.
+  const bool adds_up = counts_well(report.ledger) && std::isfinite(report.w) && report.w >= 0 &&
+                       times.size() <= StepTimes::kMost &&
+                       std::all_of(times.begin(), times.end(),
+                                   [](double seconds) { return std::isfinite(seconds); });
+  if (!adds_up) return stray(fmt::format("a report of rank {} with invalid numbers", report.rank));
   if (!with_model) return {};
   if (!report.offer.sender) return check_model(report.rank, report.z, report.buffers, world);
   if (report.offer.rank != report.rank || report.offer.epoch != kLastModel)
@@ -304,11 +311,9 @@ static bool are_some_of(const std::vector<Rank>& ranks, const std::vector<Rank>&
          std::includes(members.begin(), members.end(), ranks.begin(), ranks.end());
 }
 
-Expected<void> check(const InstallView& view, const World& world) {
-  if (auto checked = check_members("a view", view.members, world.workers()); !checked)
-    return checked;
-  for (const auto* ranks : {&view.behind, &view.joining, &view.heads})
-    if (!are_some_of(*ranks, view.members)) return stray("a view with ranks that are no members");
+namespace {
+
+Expected<void> check_servers(const InstallView& view, const World& world) {
   if (view.servers < 0 || view.servers > world.ranks - world.workers())
     return stray("a view with servers that the run has no ranks for");
   const auto serves = [&](Rank rank) {
@@ -318,35 +323,62 @@ Expected<void> check(const InstallView& view, const World& world) {
                                          std::greater_equal<>()) == view.new_servers.end();
   if (!ascend || !std::all_of(view.new_servers.begin(), view.new_servers.end(), serves))
     return stray("a view with new servers that are none");
+  return {};
+}
+
+// A member that exchanges, and has the state that the others take.
+Expected<void> check_donor(const InstallView& view) {
   const std::vector<Rank>& donors = view.heads.empty() ? view.members : view.heads;
   const auto has = [&view](const std::vector<Rank>& ranks) {
     return std::binary_search(ranks.begin(), ranks.end(), view.donor);
   };
   if (!has(donors) || has(view.behind) || has(view.joining))
     return stray("a view whose donor has no state");
+  return {};
+}
+
+// Of the members, and of their nodes, in the view before.
+bool has_valid_positions(const InstallView& view, const World& world) {
   const std::int32_t positions = std::max(world.workers(), world.members_before);
-  if (view.kind > ViewKind::new_wiring) return stray("a view of no kind that exists");
-  if (auto checked = check_settings("a view", view.settings); !checked) return checked;
   const auto are_positions = [&](const std::vector<std::int32_t>& before) {
     return std::all_of(before.begin(), before.end(),
                        [&](std::int32_t at) { return at >= -1 && at < positions; });
   };
-  const bool placed = view.before.size() == view.members.size() &&
-                      view.nodes_before.size() == view.heads.size() && are_positions(view.before) &&
-                      are_positions(view.nodes_before);
-  const Horizon& h = view.horizon;
-  const bool lasts = h.steps >= 0 && h.first_step >= 0 && h.first_epoch >= 0 &&
-                     h.first_epoch <= kMostEpochs && h.steps_per_epoch > 0 &&
-                     std::isfinite(h.steps_per_epoch) && h.planned_epochs >= 0 &&
-                     h.planned_epochs <= kMostEpochs;
-  const bool of_members = std::all_of(view.counts.begin(), view.counts.end(), [&](const auto& own) {
+  return view.before.size() == view.members.size() &&
+         view.nodes_before.size() == view.heads.size() && are_positions(view.before) &&
+         are_positions(view.nodes_before);
+}
+
+bool is_valid_horizon(const Horizon& h) {
+  return h.steps >= 0 && h.first_step >= 0 && h.first_epoch >= 0 && h.first_epoch <= kMostEpochs &&
+         h.steps_per_epoch > 0 && std::isfinite(h.steps_per_epoch) && h.planned_epochs >= 0 &&
+         h.planned_epochs <= kMostEpochs;
+}
+
+// Role::counts() of members, as many of each.
+bool has_valid_counts(const InstallView& view) {
+  return std::all_of(view.counts.begin(), view.counts.end(), [&](const auto& own) {
     return std::binary_search(view.members.begin(), view.members.end(), own.first) &&
            are_counts(own.second) && own.second.size() == view.counts.begin()->second.size();
   });
-  const bool counts = placed && lasts && of_members && view.operations >= 0 &&
-                      view.first_batch >= 0 && view.elapsed_ns >= 0 && view.scale > 0 &&
-                      std::isfinite(view.scale);
-  return counts ? Expected<void>() : Expected<void>(stray("a view with invalid numbers"));
+}
+
+}  // namespace
+
+Expected<void> check(const InstallView& view, const World& world) {
+  if (auto checked = check_members("a view", view.members, world.workers()); !checked)
+    return checked;
+  for (const auto* ranks : {&view.behind, &view.joining, &view.heads})
+    if (!are_some_of(*ranks, view.members)) return stray("a view with ranks that are no members");
+  if (auto checked = check_servers(view, world); !checked) return checked;
+  if (auto checked = check_donor(view); !checked) return checked;
+  if (view.kind > ViewKind::new_wiring) return stray("a view of no kind that exists");
+  if (auto checked = check_settings("a view", view.settings); !checked) return checked;
+  if (!has_valid_positions(view, world) || !is_valid_horizon(view.horizon) ||
+      !has_valid_counts(view) || view.operations < 0 || view.first_batch < 0 ||
+      view.elapsed_ns < 0 || !(view.scale > 0) || !std::isfinite(view.scale))
+    return stray("a view with invalid numbers");
+  return {};
 }
 
 Expected<void> check(const Join& join) {
@@ -365,14 +397,8 @@ Expected<void> check(const Join& join) {
   return {};
 }
 
-std::string one_line(std::string text) {
-  if (text.size() > kLongestText) text.resize(kLongestText);
-  std::replace_if(text.begin(), text.end(), is_control, ' ');
-  return text;
-}
-
-void Gate::ignore(const std::string& why) {
-  if (const auto more = limit_.admit())
+void Gate::ignore(const std::string& why, Time now) {
+  if (const auto more = limit_.admit(now))
     spdlog::warn("ignored a message that no process of this run sends: {}{}", why, *more);
 }
 

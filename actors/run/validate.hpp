@@ -17,7 +17,7 @@ struct World {
   std::int32_t ranks = 1;           // servers and spare ones included
   std::int32_t servers = 0;         // the ranks after those that train
   std::int64_t parameters = -1;     // d; -1: not known, and not checked
-  std::int64_t buffers = -1;        // b; "
+  std::int64_t buffers = -1;        // b; -1: not known, and not checked
   std::int32_t members_before = 0;  // of the present view, which may be of a larger run
   std::int32_t spare = 0;           // of the ranks, the last: for servers of other wirings
 
@@ -52,30 +52,29 @@ Expected<void> check(const InstallView& view, const World& world);
 // Its texts and numbers alone; the rendezvous checks membership in the run.
 Expected<void> check(const Join& join);
 
-// The text of a message that is accepted with any text: cut to 4 KiB, control characters replaced
-// by spaces.
-std::string one_line(std::string text);
-
 // Whether an actor uses a checked message, and the handling of errors: those of protocol are
 // logged, at a bounded rate.
 class Gate {
  public:
-  // False: the message is to be ignored. `on_failed(Error)` receives the error that ends the run.
+  using Time = LogLimit::Clock::time_point;
+
+  // False: the message is to be ignored. `now`: by the clock of the actor. `on_failed(Error)`
+  // receives the error that ends the run.
   template <class OnFailed>
-  bool admits(const Expected<void>& checked, OnFailed on_failed) {
+  bool admits(const Expected<void>& checked, Time now, OnFailed on_failed) {
     if (checked) return true;
     if (checked.error().code == Errc::protocol)
-      ignore(checked.error().message);
+      ignore(checked.error().message, now);
     else
       on_failed(checked.error());
     return false;
   }
-  bool admits(const Expected<void>& checked) {
-    return admits(checked, [this](const Error& error) { ignore(error.message); });
+  bool admits(const Expected<void>& checked, Time now) {
+    return admits(checked, now, [&](const Error& error) { ignore(error.message, now); });
   }
 
  private:
-  void ignore(const std::string& why);
+  void ignore(const std::string& why, Time now);
 
   LogLimit limit_;
 };

@@ -8,7 +8,7 @@
 
 namespace grapevine {
 
-// As caf::io::middleman::publish(), whose actor knows no other listener than its own.
+// Does what caf::io::middleman::publish() does: that function can only use its own listener.
 Expected<std::uint16_t> publish_with_tls(caf::actor_system& system,
                                          const caf::strong_actor_ptr& actor,
                                          std::set<std::string> interface,

@@ -19,7 +19,6 @@
 #include "actors/run/state_bytes.hpp"
 #include "messages/check.hpp"
 #include "messages/text/control_characters.hpp"
-#include "messages/text/exception_line.hpp"
 
 namespace grapevine {
 namespace {
@@ -236,6 +235,35 @@ std::optional<fs::path> locate(const fs::path& path) {
   return std::nullopt;
 }
 
+// Reads job.json of `folder` into `checkpoint`. Returns the marks of the ranks' files.
+Expected<std::vector<std::optional<FileMark>>> read_job(const fs::path& folder,
+                                                        Checkpoint& checkpoint) {
+  const std::string path = (folder / "job.json").string();
+  const std::string damaged = path + ": damaged: ";
+  try {
+    const json job = json::parse(std::ifstream(path));
+    if (whole(job.at("version")) != kCheckpointVersion)
+      return bad_input(path + ": version " + job.at("version").dump() + ", expected " +
+                       std::to_string(kCheckpointVersion) + ": use the program that wrote it");
+    const std::int64_t ranks = whole(job.at("ranks"));
+    if (ranks < 1 || ranks > kMaxRanks)
+      return bad_input(damaged + "ranks is " + std::to_string(ranks) + ", expected 1.." +
+                       std::to_string(kMaxRanks));
+    auto lost = lost_in(job, ranks);
+    if (!lost) return bad_input(damaged + lost.error().message);
+    checkpoint.lost = *std::move(lost);
+    auto former = former_in(job);
+    if (!former) return bad_input(damaged + former.error().message);
+    checkpoint.former = *std::move(former);
+    auto marks = marks_of(job, checkpoint.lost);
+    if (!marks) return bad_input(damaged + marks.error().message);
+    checkpoint.identity = job.at("job").get<JobIdentity>();
+    return *std::move(marks);
+  } catch (const std::exception&) {  // of the parser, or of a stream that cannot be read
+    return bad_input(damaged + "expected version, ranks, job; use an older checkpoint");
+  }
+}
+
 }  // namespace
 
 FileMark mark_of(const std::vector<char>& bytes) {
@@ -278,38 +306,14 @@ Expected<Checkpoint> read_checkpoint(const std::string& path) {
   std::error_code unknown;
   const fs::path real = fs::canonical(*folder, unknown);
   checkpoint.path = (unknown ? *folder : real).string();
-  std::vector<std::optional<FileMark>> marks;
-  try {
-    const json job = json::parse(std::ifstream(*folder / "job.json"));
-    if (whole(job.at("version")) != kCheckpointVersion)
-      return bad_input((*folder / "job.json").string() + ": version " + job.at("version").dump() +
-                       ", expected " + std::to_string(kCheckpointVersion) +
-                       ": use the program that wrote it");
-    const std::int64_t ranks = whole(job.at("ranks"));
-    const std::string damaged = (*folder / "job.json").string() + ": damaged: ";
-    if (ranks < 1 || ranks > kMaxRanks)
-      return bad_input(damaged + "ranks is " + std::to_string(ranks) + ", expected 1.." +
-                       std::to_string(kMaxRanks));
-    auto lost = lost_in(job, ranks);
-    if (!lost) return bad_input(damaged + lost.error().message);
-    checkpoint.lost = *std::move(lost);
-    auto former = former_in(job);
-    if (!former) return bad_input(damaged + former.error().message);
-    checkpoint.former = *std::move(former);
-    auto read = marks_of(job, checkpoint.lost);
-    if (!read) return bad_input(damaged + read.error().message);
-    marks = *std::move(read);
-    checkpoint.identity = job.at("job").get<JobIdentity>();
-  } catch (const std::exception&) {  // of the parser, or of a stream that cannot be read
-    return bad_input((*folder / "job.json").string() +
-                     ": damaged: expected version, ranks, job; use an older checkpoint");
-  }
-  for (std::size_t rank = 0; rank < marks.size(); ++rank) {
+  const auto marks = read_job(*folder, checkpoint);
+  if (!marks) return marks.error();
+  for (std::size_t rank = 0; rank < marks->size(); ++rank) {
     if (checkpoint.is_lost(static_cast<Rank>(rank))) {
       checkpoint.ranks.emplace_back();
       continue;
     }
-    auto state = read_rank((*folder / rank_file(rank)).string(), marks[rank]);
+    auto state = read_rank((*folder / rank_file(rank)).string(), (*marks)[rank]);
     if (!state) return state.error();
     checkpoint.ranks.push_back(std::move(*state));
   }

@@ -10,7 +10,6 @@
 #include "actors/protocol.hpp"
 #include "actors/record/checkpoints/saved_view.hpp"
 #include "actors/record/shards/shard_folder.hpp"
-#include "actors/run/control/live_settings.hpp"
 #include "algorithms/state_dict.hpp"
 
 namespace grapevine {

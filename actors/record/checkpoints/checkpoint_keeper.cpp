@@ -1,7 +1,6 @@
 #include "actors/record/checkpoints/checkpoint_keeper.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <vector>
@@ -10,6 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include "actors/record/files.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
@@ -38,9 +38,8 @@ Expected<KeptCheckpoints> parse_kept_checkpoints(const std::string& text) {
   kept.all = text == "all";
   kept.best = text == "best";
   if (kept.all || kept.best || text == "latest") return kept;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, kept.newest);
-  if (error == std::errc() && stop == end && kept.newest >= 1) return kept;
+  kept.newest = number_in<decltype(kept.newest)>(text).value_or(0);
+  if (kept.newest >= 1) return kept;
   return bad_input("--checkpoint-keep " + text +
                    ": expected best (and the newest), latest, all, or a number of the newest ones, "
                    "at least 1");
@@ -109,7 +108,8 @@ void CheckpointKeeper::on_validation(Epoch epoch, const Evaluation& evaluation) 
   remove_others();
 }
 
-// That of the end of a run belongs to the last validation, where that epoch has no other one.
+// The checkpoint of the end of a run belongs to the last validation, unless that epoch has one of
+// its own.
 std::optional<Epoch> CheckpointKeeper::epoch_of(const fs::path& checkpoint) const {
   if (checkpoint.filename() != kFinal || validations_.empty())
     return epoch_of_checkpoint(checkpoint);

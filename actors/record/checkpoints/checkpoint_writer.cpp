@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "actors/record/shards/shard_stream.hpp"
 #include "messages/text/exception_line.hpp"
 #include "messages/text/number_text.hpp"
 
@@ -12,7 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// For example without memory for one more copy of a state.
+// Errors (failed): an exception, for example where one more copy of a state does not fit into
+// memory.
 Expected<std::string> try_write(const CheckpointWriterConfig& config, const WriteCheckpoint& order,
                                 const std::function<void()>& on_progress,
                                 const std::string& shards) {

@@ -11,6 +11,7 @@
 #include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/record/checkpoints/checkpoint_keeper.hpp"
 #include "actors/record/shards/shard_folder.hpp"
+#include "actors/run/control/live_settings.hpp"
 
 namespace grapevine {
 

@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "algorithms/wiring/make_parts.hpp"
+
 namespace grapevine {
 namespace {
 

@@ -9,12 +9,12 @@
 #include "algorithms/horizon.hpp"
 #include "algorithms/state_dict.hpp"
 #include "algorithms/wiring/nodes.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/plan.hpp"
 #include "messages/gradient.hpp"
 
 namespace grapevine {
 
-// As one of the ranks saves it.
+// A view as each of its ranks saves it.
 struct SavedView {
   std::int64_t number = 0;   // of the view: see ViewChange
   TrainingRanks ranks;       // of its roles, but the servers; some may be lost since

@@ -5,7 +5,6 @@
 #include <map>
 #include <string>
 
-#include "actors/record/file_mark.hpp"
 #include "messages/expected.hpp"
 #include "messages/frozen_tensor.hpp"
 #include "messages/ids.hpp"

@@ -10,8 +10,8 @@
 
 namespace grapevine {
 
-// Of a StateChunk that belongs to a checkpoint the transfer is minus the number of its cut; others
-// are of changes of members.
+// The transfer of a StateChunk that belongs to a checkpoint is minus the number of its cut. Other
+// chunks belong to changes of members.
 inline std::int64_t transfer_of_cut(std::int64_t cut) { return -cut; }
 inline bool is_of_cut(const StateChunk& chunk) { return chunk.transfer < 0; }
 inline std::int64_t cut_of(const StateChunk& chunk) { return -chunk.transfer; }

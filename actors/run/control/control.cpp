@@ -4,8 +4,9 @@
 
 #include <caf/all.hpp>
 
+#include "actors/clock_time.hpp"
 #include "actors/run/validate.hpp"
-#include "messages/text/number_text.hpp"
+#include "messages/text/control_characters.hpp"
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AttachControl)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskStatus)
@@ -28,51 +29,51 @@ Error no_answer(const caf::error& error) {
 }
 
 // Called by one thread at a time, as every RunObserver is.
-class ControlObserver : public RunObserver {
+class ControlObserver : public ForwardingObserver {
  public:
   ControlObserver(std::shared_ptr<RunObserver> observer, ControlActor control)
-      : observer_(std::move(observer)), control_(std::move(control)) {}
+      : ForwardingObserver(std::move(observer)), control_(std::move(control)) {}
 
   void on_step(const StepReport& report) override {
-    observer_->on_step(report);
+    ForwardingObserver::on_step(report);
     caf::anon_send(control_, report);
   }
   void on_figures(const RankFigures& figures) override {
-    observer_->on_figures(figures);
+    ForwardingObserver::on_figures(figures);
     caf::anon_send(control_, figures);
   }
   void on_rank_lost(Rank rank) override {
-    observer_->on_rank_lost(rank);
+    ForwardingObserver::on_rank_lost(rank);
     caf::anon_send(control_, RankChange{rank, RankChange::Kind::lost});
   }
   void on_rank_returned(Rank rank) override {
-    observer_->on_rank_returned(rank);
+    ForwardingObserver::on_rank_returned(rank);
     caf::anon_send(control_, RankChange{rank, RankChange::Kind::returned});
   }
   void on_rank_joined(Rank rank) override {
-    observer_->on_rank_joined(rank);
+    ForwardingObserver::on_rank_joined(rank);
     caf::anon_send(control_, RankChange{rank, RankChange::Kind::joined});
   }
   void on_changed(const LiveSettings& changed) override {
-    observer_->on_changed(changed);
+    ForwardingObserver::on_changed(changed);
     note("change", settings_text(changed) + ", in effect");
   }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override {
-    observer_->on_validation(epoch, evaluation);
+    ForwardingObserver::on_validation(epoch, evaluation);
     note("validation", fmt::format("epoch {}: test accuracy {:.4f}, test loss {:.4f}", epoch + 1,
                                    evaluation.top1, evaluation.loss));
   }
   void on_checkpoint(const std::string& path) override {
-    observer_->on_checkpoint(path);
+    ForwardingObserver::on_checkpoint(path);
     note("checkpoint", path);
   }
   void on_warning(const std::string& message) override {
-    observer_->on_warning(message);
+    ForwardingObserver::on_warning(message);
     note("warning", message);
   }
   void on_end(RunResult result) override {
     caf::anon_send(control_, ControlEnd{});
-    observer_->on_end(std::move(result));
+    ForwardingObserver::on_end(std::move(result));
   }
 
  private:
@@ -80,7 +81,6 @@ class ControlObserver : public RunObserver {
     caf::anon_send(control_, RunEvent{std::move(kind), one_line(std::move(text)), 0});
   }
 
-  const std::shared_ptr<RunObserver> observer_;
   const ControlActor control_;
 };
 
@@ -128,8 +128,7 @@ void ControlState::init(ControlActor::stateful_pointer<ControlState> self,
 void ControlState::attach(SupervisorActor supervisor) { supervisor_ = std::move(supervisor); }
 
 Timestamp ControlState::now() const {
-  const auto since_epoch = self_->clock().now().time_since_epoch();
-  return std::chrono::duration_cast<Duration>(since_epoch) - Duration(config_.run_start_ns);
+  return clock_time(self_->clock()) - Duration(config_.run_start_ns);
 }
 
 void ControlState::on_event(RunEvent event) {
@@ -169,10 +168,9 @@ void ControlState::begin_survey(RunState state) {
 
 // Of a rank of another process as well: what is not of this run is ignored.
 void ControlState::on_waits(const WaitReport& report) {
-  const World world{static_cast<std::int32_t>(state_.process_of.size()),
-                    static_cast<std::int32_t>(state_.process_of.size()),
-                    static_cast<std::int32_t>(state_.process_of.size()) - state_.workers,
-                    config_.parameters, config_.buffers};
+  World world;
+  world.ranks = static_cast<std::int32_t>(state_.process_of.size());
+  world.servers = world.ranks - state_.workers;
   if (!check(report, world) || !board_.add(report, now())) return;
   if (question_ != 0 && board_.all_answered()) answer();
 }

@@ -10,7 +10,7 @@
 #include "actors/protocol.hpp"
 #include "actors/run/control/control_hub.hpp"
 #include "actors/run/control/run_board.hpp"
-#include "actors/run/supervisor.hpp"
+#include "actors/run/run_observer.hpp"
 
 namespace grapevine {
 
@@ -44,7 +44,6 @@ using ControlActor = caf::typed_actor<caf::reacts_to<AttachControl>, caf::reacts
 
 struct ControlConfig {
   std::int32_t workers = 1;
-  std::int64_t parameters = -1, buffers = -1;
   std::int64_t run_start_ns = 0;  // of the actor system's clock
 };
 
@@ -82,7 +81,7 @@ class ControlState {
   SupervisorActor supervisor_;
   RunBoard board_;
   RunState state_;             // of the survey in progress
-  std::int64_t question_ = 0;  // "; 0: none is
+  std::int64_t question_ = 0;  // number of that survey; 0: none is in progress
   bool asking_ = false;        // the supervisor, or the ranks
   std::vector<ControlHub::StatusPromise> questioners_;
   std::optional<std::pair<Timestamp, RunStatus>> newest_;

@@ -30,7 +30,7 @@ class ControlHub {
   // why.
   Expected<std::string> ask(const ControlRequest& request);
 
-  // As SIGTERM does. Whoever drives the run polls the flag.
+  // As SIGTERM does. The thread that waits for the run polls the flag.
   void request_stop() { stop_requested_ = true; }
   bool stop_requested() const { return stop_requested_; }
 

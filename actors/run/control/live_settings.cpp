@@ -1,30 +1,19 @@
 #include "actors/run/control/live_settings.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstdint>
 
 #include "messages/text/number_text.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
 
 constexpr char kWiringPrefix[] = "wiring.";
 
-// Whether all of `text` is one number of that type.
-template <class Number>
-bool reads_as(const std::string& text, Number& number) {
-  const char* const end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, number);
-  return error == std::errc() && stopped == end;
-}
-
 std::string plain_number(const std::string& text) {
-  std::int64_t whole = 0;
-  if (reads_as(text, whole)) return std::to_string(whole);
-  double number = 0;
-  if (reads_as(text, number) && std::isfinite(number)) return number_text(number);
+  if (const auto whole = number_in<std::int64_t>(text)) return std::to_string(*whole);
+  if (const auto number = finite_number_in(text)) return number_text(*number);
   return text;
 }
 

@@ -7,7 +7,7 @@
 namespace grapevine {
 namespace {
 
-// Of a rank: the rate is that of so many steps, or of its last ones.
+// Steps of a rank from which its rate is computed, at most: the newest ones.
 constexpr std::size_t kMarks = 64;
 constexpr std::size_t kMostChains = 8;
 

@@ -1,4 +1,4 @@
-// RunBoard: the figures of a run in progress, for those who ask about it.
+// RunBoard: the figures of a run in progress, as the actor Control reports them.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -28,7 +28,7 @@ struct RankStatus {
   double epoch = kNotMeasured;
   double steps_per_s = kNotMeasured, samples_per_s = kNotMeasured;          // of its newest steps
   double loss = kNotMeasured, lr = kNotMeasured, staleness = kNotMeasured;  // of its newest step
-  double step_s = kNotMeasured, exchange_s = kNotMeasured;                  // "
+  double step_s = kNotMeasured, exchange_s = kNotMeasured;                  // of its newest step
   bool answers = false;            // to the question what it waits for
   double silent_s = 0;             // without any message of it, where it does not answer
   std::optional<WaitReport> wait;  // its answer
@@ -51,7 +51,7 @@ struct RunStatus {
   std::int64_t view = 1;              // the members' number of changes, from 1
   bool changes_members = false;       // such a change is in progress
   std::int64_t steps = 0;             // of each rank, at the end
-  double epochs = 0;                  // "
+  double epochs = 0;                  // of each rank, at the end
   double epochs_done = kNotMeasured;  // of the slowest rank
   double samples_per_s = 0;
   double goodput = kNotMeasured;
@@ -60,7 +60,8 @@ struct RunStatus {
   bool writes_checkpoint = false;
   LiveSettings settings;  // that have changed since the start
   std::vector<RankStatus> ranks;
-  // Of servers that the present wiring has not, and of former lives of ranks that have returned.
+  // The sum over servers that the present wiring lacks, and over former lives of ranks that have
+  // returned.
   Ledger rested;
   // Bytes that wait to be sent, by process; -1: no rank of it has answered.
   std::vector<std::int64_t> queued_bytes;

@@ -181,7 +181,8 @@ EpochModel model_of(const ModelOffer& offer, const FrozenTensor& values) {
   return model;
 }
 
-// What a lost process had offered is not missing once the members have changed.
+// The model of a lost process is no reason to give up the epoch: once the members have changed it
+// is not missing.
 void take_fetched(Evaluator self, const ModelOffer& offer, const FetchedModel& fetched) {
   self->send(offer.sender, ReleaseModel{offer.rank, offer.epoch});
   if (fetched.values.defined())
@@ -229,11 +230,13 @@ EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<Evaluat
   };
   return {[self, fail](const EpochModel& model) {
             EvaluatorState& state = self->state;
-            if (state.gate.admits(check(model, state.world), fail)) take(self, model);
+            if (state.gate.admits(check(model, state.world), self->clock().now(), fail))
+              take(self, model);
           },
           [self, fail](const ModelOffer& offer) {
             EvaluatorState& state = self->state;
-            if (!state.config.fetcher || !state.gate.admits(check(offer, state.world), fail))
+            if (!state.config.fetcher ||
+                !state.gate.admits(check(offer, state.world), self->clock().now(), fail))
               return;
             state.offered.push_back(offer);
             fetch_offered(self);

@@ -99,7 +99,7 @@ void ModelFetcherState::ask_for(FetchId id, std::int64_t begin, std::int64_t cou
           [this, id](const caf::error&) { refuse(id, true, ""); });
 }
 
-// What that Peer was to receive.
+// Asks again for the parts that this Peer should have received.
 void ModelFetcherState::ask_again(Rank receiver) {
   std::vector<Part> missing;
   for (auto it = parts_.begin(); it != parts_.end();) {

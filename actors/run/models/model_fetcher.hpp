@@ -13,7 +13,7 @@
 namespace grapevine {
 
 struct ModelFetcherConfig {
-  SupervisorActor supervisor;   // hears of the progress
+  SupervisorActor supervisor;   // receives the progress
   std::vector<Rank> receivers;  // the ranks of process 0
 };
 

@@ -43,8 +43,8 @@ bool fits(const SendModel& range, std::int64_t elements) {
 
 }  // namespace
 
-// In the host's memory, so that none of a device is taken up until they are asked for. A model that
-// cannot be copied is missed by the one that asks for it.
+// Models are kept in the host's memory and take none of a device. If a copy fails, the process that
+// asks for the model misses it.
 void ModelSenderState::on_keep(EpochModel& model) {
   auto& kept = kept_[model.rank];
   const Epoch epoch = model.epoch;

@@ -10,7 +10,10 @@
 #include "actors/run/supervision/run_members.hpp"
 #include "actors/run/whole_epochs.hpp"
 #include "algorithms/kernels/kernels.hpp"
+#include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/roles/member_role.hpp"
+#include "algorithms/wiring/make_parts.hpp"
+#include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
@@ -19,20 +22,15 @@ namespace {
 constexpr std::int64_t kChunkBytes = std::int64_t{4} << 20;
 constexpr int kSequenceBits = 40;  // of the messages of one life of a rank
 
-std::int32_t position_of(Rank rank, const std::vector<Rank>& members) {
-  const auto at = std::lower_bound(members.begin(), members.end(), rank);
-  return at == members.end() || *at != rank ? -1 : static_cast<std::int32_t>(at - members.begin());
-}
-
 bool contains(const std::vector<Rank>& ranks, Rank rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
 }  // namespace
 
-// A rank that was dropped alive ends when its process is told so. The first view of a rank that has
-// not been started is one that it joins. A state of the view before that is on its way is still
-// taken: until all of it has come, no message balances, and that change waits.
+// A rank that was dropped alive ends when the order reaches its process. The first view of a rank
+// that has not been started is one that it joins. A state of the view before that is on its way is
+// still taken: until all of it has come, no message balances, and that change waits.
 void PeerState::on_hold(HoldForView hold) {
   if (!started_) forget_losses_of(hold.arriving);
   if (!member_.follows(hold)) return;
@@ -41,7 +39,7 @@ void PeerState::on_hold(HoldForView hold) {
   view_.take.reset();  // the supervisor has given that cut up
 }
 
-// A server that rests, or a rank that is to come, has heard of the end of their lives before.
+// A server that rests, or a rank that is to come, has received the reports of their earlier ends.
 void PeerState::forget_losses_of(const std::vector<Rank>& arriving) {
   const auto is_of_one = [&arriving](const auto& event) {
     const auto* const lost = std::get_if<PeerLost>(&event);
@@ -84,8 +82,8 @@ void PeerState::on_close_view(CloseView close) {
   }
   view_.awaits_state = false;
   view_.state.clear();
-  // Of a view that this rank was never part of. What clients have asked of a server that has no
-  // slice yet they still want.
+  // The early messages are of a view that this rank was never part of, except at a server that has
+  // no slice yet: its clients still want an answer.
   if (!is_server() || !view_.joins) view_.early.clear();
   ViewClosed closed;
   closed.view = close.view;
@@ -126,7 +124,7 @@ bool PeerState::settle(const InstallView& view) {
   }
   const auto own = view.counts.find(config_.rank);
   if (own != view.counts.end() && own->second.size() == role_->counts().size()) {
-    role_->settle(*this, view.counts);
+    role_->resolve_open(*this, view.counts);
     return true;
   }
   fail({Errc::failed, fmt::format("rank {}: a view without its counts", config_.rank)});
@@ -158,20 +156,19 @@ bool PeerState::exchanges_in(const InstallView& view) const {
 // gradient's step in x from then on.
 void PeerState::scale_model(double scale) {
   if (std::abs(scale - 1) < 1e-12) return;
-  at::Tensor x = std::move(model_.x).thaw();
-  kernels::scale(x, scale);
-  model_.x = FrozenTensor::freeze(std::move(x));
+  change_in_place(model_.x, [scale](at::Tensor& x) { kernels::scale(x, scale); });
   model_.w *= scale;
 }
 
 // The new role begins, with what this rank keeps of the old one, or takes of another's.
 void PeerState::seat(const StateDict& shared, const StateDict& own) {
   const InstallView view = std::exchange(view_.install, {});
-  const bool joins = std::exchange(view_.joins, false);
+  const bool joins = view_.joins;
   // A server whose state did not come in the view of its wiring begins in a later one.
   const bool begins = view.kind == ViewKind::new_wiring || (joins && is_server());
   const bool by_mean = changes_by_mean(view, joins);
-  if (joins && !is_server() && (by_mean || (begins && !view_.merges))) merge_nothing(view, shared);
+  const bool takes_mean = joins && !is_server() && (by_mean || (begins && !view_.merges));
+  if (takes_mean && !merge_nothing(view, shared)) return;
   if (!by_mean && !(begins ? begin_wiring(view) : load_member(view, joins, shared, own))) return;
   if (view.kind == ViewKind::common_model) merge(view);
   leave_servers(view);
@@ -184,15 +181,16 @@ void PeerState::seat(const StateDict& shared, const StateDict& own) {
   cut_.reset();
   last_cut_ = std::max(last_cut_, view.last_cut);
   share_batches(view);
+  view_.joins = false;
   if (joins) begin_new_life(view);
   send_epoch_models();
   role_->on_start(*this);
   begin_in_view();
-  // Of the next view, where that is proposed already: servers that leave have ended for this rank.
+  // The next view may be proposed already: for this rank, servers that leave have ended.
   answer_traffic();
 }
 
-// With what has come for this view's rank before there was one.
+// Delivers the messages of this view that arrived before its role existed.
 void PeerState::begin_in_view() {
   for (Envelope& envelope : std::exchange(view_.early, {})) {
     const Rank from = envelope.from;
@@ -212,7 +210,7 @@ void PeerState::begin_new_life(const InstallView& view) {
   config_.run_start_ns += now().count();
   elapsed_before_ = Duration(view.elapsed_ns);
   epochs_sent_ = whole_epochs(view.horizon.first_epoch);
-  step_began_ = now();
+  meter_.begin_step(now());
   sequence_ = static_cast<std::uint64_t>(view.view) << kSequenceBits;
   trace_.view(trace_now(), model_.step, config_.rank);
 }
@@ -269,7 +267,7 @@ bool PeerState::make_member(const InstallView& view) {
 // a batch that is dealt anew.
 void PeerState::share_batches(const InstallView& view) {
   deal_.ranks = static_cast<std::int32_t>(view.members.size());
-  deal_.position = position_of(config_.rank, view.members);
+  deal_.position = position_of(config_.rank, view.members).value_or(-1);
   deal_.first_batch = view.first_batch;
   deal_is_new_ = true;
   if (std::exchange(asked_, std::nullopt)) ++stale_;
@@ -289,11 +287,7 @@ void PeerState::send_state(const InstallView& view, const StateDict& shared,
   if (role.keeps_mass(config_.parts->plan))
     scale_model(1 / static_cast<double>(exchanging_of(view.joining, view.heads).size() + 1));
   StateDict state;
-  state.put("model.x", model_.x.read());
-  state.put("model.w", model_.w);
-  state.put("model.step", model_.step);
-  state.put("model.epoch", model_.epoch);
-  if (buffers_.defined()) state.put("model.buffers", buffers_.read());
+  put_model(state);
   state.put_all("role", shared);
   state.put_all("joiner", joiner);
   state.mark_ready();
@@ -311,8 +305,8 @@ void PeerState::send_state(const InstallView& view, const StateDict& shared,
   }
 }
 
-// In order: links are FIFO. The donor may have heard of the view before this rank, and this rank of
-// the view after it. Those of a view that was never completed are ignored.
+// Chunks arrive in order: links are FIFO. The donor may know the view before this rank, and this
+// rank the view after it. Chunks of a view that was never completed are ignored.
 void PeerState::on_state_chunk(const StateChunk& chunk) {
   const std::int64_t view = view_.awaits_state ? view_.install.view : member_.number();
   if (!member_.is_closed() || chunk.transfer != view) return;
@@ -343,7 +337,7 @@ void PeerState::leave_if_stranded() {
 void PeerState::take_state_if_complete() {
   const auto arrived = static_cast<std::int64_t>(view_.state.size());
   if (!view_.awaits_state || arrived == 0 || arrived < view_.state_bytes) return;
-  // Not before: if the rank that has the result is lost, this one is behind nobody.
+  // Only now: if the rank with the result had been lost, no rank would be ahead of this one.
   if (!view_.joins && !std::exchange(view_.settled, true)) role_->count_as_done(*this);
   const auto state = from_bytes(view_.state);
   auto taken = state ? take_model(*state) : Expected<void>(state.error());
@@ -369,13 +363,11 @@ Expected<void> PeerState::join_model(const StateDict& state) {
 // that it lacked has counted.
 Expected<void> PeerState::take_model(const StateDict& state) {
   if (view_.joins) return join_model(state);
-  auto x = state.tensor("model.x");
+  auto x = model_in(state);
   const auto w = state.number("model.w");
   if (!x) return x.error();
   if (!w) return w.error();
-  if (x->sizes() != model_.x.sizes() || x->scalar_type() != at::kFloat)
-    return bad_input("model.x is not of this model");
-  model_.x = placed(FrozenTensor::copy_of(*x));
+  model_.x = *std::move(x);
   model_.w = *w;
   return {};
 }

@@ -18,7 +18,8 @@ void PeerState::on_query_waits(QueryWaits query) const {
       report.worker = WorkerActivity::reading;
   }
   if (role_) report.waits = role_->waits();
-  if (!report.waits.empty() && open_waits_ > 0) report.waiting_ns = (now() - waits_since_).count();
+  if (const auto since = meter_.waiting_since(); since && !report.waits.empty())
+    report.waiting_ns = (now() - *since).count();
   if (member_.is_holding()) report.view = member_.number();
   report.holds_messages_back = stalls_.holds();
   report.queued_bytes = static_cast<std::int64_t>(config_.transport->queued_bytes());

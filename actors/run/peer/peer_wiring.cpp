@@ -7,6 +7,7 @@
 #include "algorithms/roles/member_role.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/check.hpp"
+#include "messages/text/control_characters.hpp"
 
 namespace grapevine {
 
@@ -67,20 +68,25 @@ void PeerState::merge(const InstallView& view) {
                             {role_->mean_weight(), role_->optimizer_state()});
 }
 
-// A rank that joins gives nothing to the mean, and takes it; it may be there already.
-void PeerState::merge_nothing(const InstallView& view, const StateDict& shared) {
+// A rank that joins gives nothing to the mean, and takes it; it may be there already. False: it
+// cannot take part.
+bool PeerState::merge_nothing(const InstallView& view, const StateDict& shared) {
   view_.merges = true;
   const auto parts = changed_parts(view.settings);  // of the members, who may have changed it
-  if (!parts) return fail(parts.error());
+  if (!parts) {
+    fail(parts.error());
+    return false;
+  }
   const at::Tensor optimizer = no_optimizer_state(**parts, dimension_).to(device());
   role_ = make_common_model(ranks_of(view), config_.rank, model_, {0, optimizer, false});
   const auto done = shared.integer("done");
   if (done.ok() && *done == 1) {
     const auto loaded = role_->load_joined(shared, {});
     if (!loaded) fail(loaded.error());
-    return;
+    return loaded.ok();
   }
   model_.x = placed(FrozenTensor::freeze(at::zeros_like(model_.x.read())));
+  return true;
 }
 
 // All members begin at the step of the one that was furthest on.
@@ -129,7 +135,7 @@ void PeerState::rest() {
   view_.early.clear();
 }
 
-// Those of the wiring before take no part from now on.
+// The servers of the wiring before take no part from now on.
 void PeerState::leave_servers(const InstallView& view) {
   for (Rank rank = first_server(); rank < config_.ranks; ++rank) {
     const bool leaves = rank != config_.rank && !serves(rank, view);

@@ -14,7 +14,7 @@ struct StagerConfig {
   Rank rank = 0;
   std::shared_ptr<DeviceRuntime> device;  // of the rank's model, with streams of this actor's own
   std::shared_ptr<Transport> transport;
-  SupervisorActor supervisor;     // told of a device that fails
+  SupervisorActor supervisor;     // receives the error of a device that fails
   std::uint64_t model_bytes = 0;  // of all parameters
   Duration patience{0};           // the longest wait for a copy, and for the work before it
 };

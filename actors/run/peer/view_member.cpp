@@ -41,8 +41,8 @@ bool ViewMember::follows(const HoldForView& hold) const {
 }
 
 // A rank that returns has had its loss reported by all links before anybody is asked to hold for
-// it. One that is proposed, does not arrive and has ended stays so: the supervisor has not heard of
-// it yet, and no second report would come.
+// it. One that is proposed, does not arrive and has ended stays so: the report of its end has not
+// reached the supervisor yet, and no second report would come.
 void ViewMember::hold(HoldForView hold, bool computes) {
   const bool joins = std::exchange(joins_, false);
   for (const Rank rank : hold.members) {
@@ -58,7 +58,7 @@ void ViewMember::hold(HoldForView hold, bool computes) {
   number_ = hold.view;
   proposed_new_ = {hold.arriving.begin(), hold.arriving.end()};
   proposed_ = std::move(hold.members);
-  // Of a gradient that an earlier proposal had not waited for, parts may be missing.
+  // Parts of a gradient may be missing if an earlier proposal has not waited for it.
   const bool is_whole = stage_ == Stage::stable || gradient_ends_;
   gradient_ends_ = hold.gradients_end && is_whole && computes;
   if (stage_ == Stage::stable) stage_ = Stage::draining;
@@ -82,8 +82,8 @@ bool ViewMember::is_proposed(Rank rank) const {
   return std::binary_search(proposed_.begin(), proposed_.end(), rank);
 }
 
-// Of all ranks: one that joins has messages of a view that it did not become a member of. Nothing
-// where the end of one that is no member has not been heard of.
+// Counts messages of all ranks: a rank that joins may have some of a view that it did not become a
+// member of. Nothing while the report of the end of a rank that is no member is missing.
 std::optional<Traffic> ViewMember::count() const {
   auto next = proposed_.begin();
   for (Rank rank = 0; rank < membership_.world_size(); ++rank) {

@@ -23,7 +23,7 @@ class ViewMember {
   // Of so many ranks, of which the first `present` are alive.
   ViewMember(Rank rank, std::int32_t ranks, std::int32_t present);
 
-  // Of the role: those whose end it has not heard of.
+  // The membership of the role: a rank is alive until its end is reported here.
   const Membership& membership() const { return membership_; }
   // The newest view that was proposed, and that of the role; 0: of the start.
   std::int64_t number() const { return number_; }
@@ -37,11 +37,11 @@ class ViewMember {
 
   // ---- messages, and ranks that end
 
-  // Not to a rank that joins, of a role that had heard of its end.
+  // False for a rank that joins, while the old role drains: for that role the rank is lost.
   bool sends_to(Rank to) const;
   void count_sent(Rank to);
   void count_received(Rank from);
-  // What was counted of that rank, which cannot balance any more, is no part of an answer.
+  // Removes the messages of that rank, which cannot balance any more, from later answers.
   Counts forget(Rank rank);
   // That rank has ended, or takes no part any more.
   void lose(Rank rank);
@@ -55,8 +55,9 @@ class ViewMember {
   // It has reached the role. True: a question may have an answer now.
   bool end_gradient();
   void ask(const AskTraffic& question);
-  // To the newest question: once this rank has heard of the end of all that are no members, whose
-  // messages have arrived then, and the gradient that it computes has reached the role.
+  // The answer to the newest question: once the end of every rank that is no member has been
+  // reported here, whose messages have arrived then, and the gradient that this rank computes has
+  // reached the role.
   std::optional<Traffic> answer();
   // Whether that is the view in progress.
   bool closes(const CloseView& close) const { return close.view == number_ && is_holding(); }
@@ -68,8 +69,8 @@ class ViewMember {
 
   // ---- other ways to a role, and from it
 
-  // A rank that begins with its first view is told of the others by it. Those whose end it hears of
-  // in between are not.
+  // A rank that begins with its first view learns the other ranks from it. A rank whose end is
+  // reported in between is not among them.
   void join();
   // Until its next view.
   void rest() { stage_ = Stage::closed; }
@@ -93,7 +94,7 @@ class ViewMember {
   std::set<Rank> arriving_;       // of those that are proposed, that the role does not know
   std::set<Rank> proposed_new_;   // of those that are proposed, that the last view has not
   bool joins_ = false;            // until its first view is proposed
-  std::set<Rank> ended_;          // of which this rank has heard in that time
+  std::set<Rank> ended_;          // ranks whose end was reported in that time
   std::int64_t asked_ = -1;       // round of a question that is not answered; -1: none
   std::optional<Traffic> known_;  // the last answer, unless a message or a loss has come since
   ByRank<std::int64_t> sent_to_, received_from_;  // messages since the start of this run

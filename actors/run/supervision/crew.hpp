@@ -93,7 +93,7 @@ class Crew {
   void replace(std::int32_t process, ProcessAgentActor agent, const std::vector<Rank>& ranks,
                std::vector<PeerActor> peers);
 
-  // Of the rank after the last one.
+  // Appends the actor of the next rank.
   void add_server(PeerActor server);
 
   // By rank; servers that serve no more are among them.

@@ -19,7 +19,7 @@ class RunMembers {
   explicit RunMembers(std::int32_t ranks = 1, std::int32_t servers = 0)
       : ranks_(ranks), servers_(servers) {}
 
-  // Of another wiring, of which there are so many: the last ranks.
+  // The wiring now has so many servers: the last ranks.
   void set_servers(std::int32_t servers) {
     ranks_ += servers - servers_;
     servers_ = servers;

@@ -2,6 +2,7 @@
 #include "actors/record/resume_hint.hpp"
 #include "actors/record/shards/shard_folder.hpp"
 #include "actors/run/supervisor.hpp"
+#include "messages/text/control_characters.hpp"
 
 namespace grapevine {
 
@@ -12,7 +13,8 @@ void SupervisorState::begin_checkpoint(std::int64_t cut) {
   if (crew_.processes() == 1) return crew_.send_to_ranks(TakeSnapshot{cut, ""});
   const std::string shards = shard_folder(config_.checkpoint_folder, cut).string();
   crew_.prepare_shards(cut, shards);
-  // Whose Peer passes states on. Its loss is a change of members, which gives up the cut.
+  // The Peer of the first of them passes states on. Its loss is a change of members, which gives up
+  // the cut.
   const std::vector<Rank> receivers = members_.remaining_ranks_of(0);
   crew_.send_to_ranks(TakeSnapshot{cut, shards, receivers.empty() ? 0 : receivers.front()});
 }

@@ -1,5 +1,6 @@
 // The clocks of the other processes, for the trace: bursts of questions, of which the fastest
 // answer tells most (see ClockFit).
+#include "actors/clock_time.hpp"
 #include "actors/run/supervisor.hpp"
 
 namespace grapevine {
@@ -12,8 +13,7 @@ constexpr Duration kClockPatience = std::chrono::seconds(2);
 }  // namespace
 
 std::int64_t SupervisorState::trace_now() const {
-  const auto since_epoch = self_->clock().now().time_since_epoch();
-  return std::chrono::duration_cast<Duration>(since_epoch).count() - config_.trace_zero_ns;
+  return clock_time(self_->clock()).count() - config_.trace_zero_ns;
 }
 
 void SupervisorState::compare_all_clocks() {

@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "actors/run/supervisor.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/role_type.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
 
 namespace grapevine {
 namespace {

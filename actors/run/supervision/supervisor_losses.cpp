@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "actors/run/supervisor.hpp"
+#include "messages/text/control_characters.hpp"
 #include "messages/text/number_text.hpp"
 
 namespace grapevine {
@@ -38,8 +39,8 @@ void SupervisorState::on_process_down(std::int32_t process) {
   if (stage_ == Stage::closing && !closing_.close_process(process)) return;
   report_process_lost(process);
   if (stage_ == Stage::closing) return end_if_closed();
-  // Of ranks that were about to join, a transport's report may have come before HoldForView, to
-  // ranks for which they were lost then.
+  // A transport may have reported the loss of a joining rank before HoldForView, to ranks for which
+  // it was lost already.
   for (const Rank rank : members_.remaining_ranks_of(process))
     if (view_.is_arriving(rank)) crew_.send_to_ranks(PeerLost{rank, ""});
   for (const Rank rank : members_.remaining_ranks_of(process))
@@ -92,8 +93,7 @@ bool SupervisorState::on_rank_down(Rank rank, const std::string& why) {
   return true;
 }
 
-// Of ranks beside servers no checkpoint could be resumed without one of them: the ones before its
-// end stay.
+// With servers, no checkpoint can be resumed without one of the ranks: those before the loss stay.
 void SupervisorState::lose(Rank rank) {
   last_news_ = now();
   members_.lose(rank);

@@ -75,7 +75,8 @@ void SupervisorState::install_view() {
                      : "all ranks with a state of training are lost, and the others were joining"});
   // The model of a run with servers is theirs, at their clock.
   const double least_epoch = wiring_.in_progress() ? view_.servers_epoch() : 0;
-  InstallView view = view_.conclude(config_.models, config_.horizon, least_epoch);
+  InstallView view =
+      view_.conclude(config_.models, config_.horizon, least_epoch, progress_.steps());
   install_wiring(view);
   view.settings = settings_;
   view.servers = members_.servers();
@@ -108,8 +109,8 @@ void SupervisorState::report_change(const LiveSettings& changed) {
 
 // ---- a process that returns, or comes ----
 
-// One at a time, and only among members who have agreed on its loss: every rank has then had the
-// report of it, and the next one is of the new life.
+// One process returns at a time, and only once the members have agreed on its loss: every rank has
+// then received the report of that loss, and the next report is of the new life.
 Place SupervisorState::on_ask_place(AskPlace ask) {
   Place place;
   const auto refuse = [&place](bool later, const char* reason) {

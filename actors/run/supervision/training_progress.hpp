@@ -45,8 +45,8 @@ class TrainingProgress {
   std::int64_t returned() const { return returned_; }
   // How many ranks have taken vacant places.
   std::int64_t joined() const { return joined_; }
-  // Of the lost ranks of `members`, of those that have returned, and of the checkpoint before; and
-  // of servers that the present wiring has not.
+  // The former lives of the lost ranks of `members`, of ranks that have returned, of the checkpoint
+  // before, and of servers that the present wiring does not have.
   std::vector<FormerLife> former_lives(const RunMembers& members) const;
   // The same without the lost ranks and the servers.
   const std::vector<FormerLife>& ended_lives() const { return former_lives_; }

@@ -124,28 +124,59 @@ NodeChange ViewChange::changed_nodes(const Models& models) const {
   return {{}, {}, std::move(joining)};
 }
 
-InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, double least_epoch) {
+InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, double least_epoch,
+                                 const std::map<Rank, Step>& reported) {
   stage_ = Stage::none;
   InstallView view;
   view.view = number_;
   view.members = members_;
   NodeChange nodes = changed_nodes(models);
-  std::vector<const ViewClosed*> exchanging;  // so far
-  double w = 0;
-  std::int64_t most_taken = 0;
+  const Closed exchanging = add_closed(view, models);
+  if (!models.changes_by_mean) view.scale = scale_of(exchanging, models, nodes);
+  const Closed ahead = split_ahead(view, exchanging, models);
+  view.joining = std::move(nodes.joining);
+  view.heads = std::move(nodes.heads);
+  view.before = positions_before(view.joining);
+  view.nodes_before = std::move(nodes.before);
+  first_batch_ += count_batches_taken();
+  view.first_batch = first_batch_;
+  Clock clock = clock_of(ahead, models, horizon, reported);
+  clock.epoch = std::max(clock.epoch, least_epoch);
+  view.horizon = horizon_among(horizon, clock);
+  epochs_done_ = clock.epoch;
+  installed_.members = members_;
+  installed_.heads = view.heads;
+  ++count_;
+  return view;
+}
+
+// Adds the operations and counts of the members to `view`. Returns those that exchanged so far.
+ViewChange::Closed ViewChange::add_closed(InstallView& view, const Models& models) const {
+  Closed exchanging;
   for (const auto& [rank, closed] : closed_) {
-    most_taken = std::max(most_taken, closed.taken);
     if (models.changes_by_mean && !closed.counts.empty()) view.counts[rank] = closed.counts;
     if (closed.operations < 0) continue;
     view.operations = std::max(view.operations, closed.operations);
-    w += closed.w;
     exchanging.push_back(&closed);
   }
-  // Ranks that join share the mass of the others, or bring a weight of 1 each.
+  return exchanging;
+}
+
+// Ranks that join share the mass of the others, or bring a weight of 1 each.
+double ViewChange::scale_of(const Closed& exchanging, const Models& models,
+                            const NodeChange& nodes) const {
+  double w = 0;
+  for (const ViewClosed* closed : exchanging) w += closed->w;
   const std::size_t joined = exchanging_of(nodes.joining, nodes.heads).size();
   const std::size_t sharers = exchanging.size() + (models.keeps_mass ? joined : 0);
-  if (!models.changes_by_mean) view.scale = static_cast<double>(sharers) / w;
-  std::vector<const ViewClosed*> ahead;
+  return static_cast<double>(sharers) / w;
+}
+
+// Returns those that have the result of the last operation. The first of them is the donor; the
+// others are behind, where they are to have the same model.
+ViewChange::Closed ViewChange::split_ahead(InstallView& view, const Closed& exchanging,
+                                           const Models& models) const {
+  Closed ahead;
   for (const ViewClosed* closed : exchanging) {
     if (models.replicates && closed->operations < view.operations) {
       view.behind.push_back(closed->rank);
@@ -154,37 +185,37 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, d
     if (view.donor < 0) view.donor = closed->rank;
     ahead.push_back(closed);
   }
-  Clock clock = clock_of(ahead, models, horizon);
-  clock.epoch = std::max(clock.epoch, least_epoch);
-  view.joining = std::move(nodes.joining);
-  view.before = positions_before(view.joining);
-  view.nodes_before = std::move(nodes.before);
+  return ahead;
+}
+
+// Of the view before, up to the member that has taken most: batches that a slower rank has not
+// reached are left out.
+std::int64_t ViewChange::count_batches_taken() const {
+  std::int64_t most = 0;
+  for (const auto& [rank, closed] : closed_) most = std::max(most, closed.taken);
+  return most * static_cast<std::int32_t>(installed_.members.size());
+}
+
+// `horizon`, of the members before, from `clock` on among those of the view to come.
+Horizon ViewChange::horizon_among(const Horizon& horizon, const Clock& clock) const {
   const auto before = static_cast<std::int32_t>(installed_.members.size());
   const auto now = static_cast<std::int32_t>(members_.size());
-  // Those that a slower rank has not reached are left out.
-  first_batch_ += most_taken * before;
-  view.first_batch = first_batch_;
   const double per_epoch = horizon.steps_per_epoch * before / now;
   const double ahead_of_mean = static_cast<double>(clock.step) - clock.mean_step;
-  view.horizon = horizon.among(before, now, clock.step, clock.epoch + ahead_of_mean / per_epoch);
+  Horizon among = horizon.among(before, now, clock.step, clock.epoch + ahead_of_mean / per_epoch);
   // Each member has a step to take, if any has: with the last one goes an exchange.
-  const bool ends = clock.epoch >= view.horizon.planned_epochs;
-  if (horizon.by_samples)
-    view.horizon.steps = std::max(view.horizon.steps, clock.step + (ends ? 0 : 1));
-  epochs_done_ = clock.epoch;
-  view.heads = std::move(nodes.heads);
-  installed_.members = members_;
-  installed_.heads = view.heads;
-  ++count_;
-  return view;
+  const bool ends = clock.epoch >= among.planned_epochs;
+  if (horizon.by_samples) among.steps = std::max(among.steps, clock.step + (ends ? 0 : 1));
+  return among;
 }
 
 // The view begins at the step of the member that is furthest on: up to that one the members do not
 // exchange what they have exchanged. Where training ends after a number of samples, and ranks have
-// models of their own, the epochs are those of the mean, so that what slow ranks have not done is
-// left; else those of that member.
-ViewChange::Clock ViewChange::clock_of(const std::vector<const ViewClosed*>& ahead,
-                                       const Models& models, const Horizon& horizon) const {
+// models of their own, the epochs are those of the mean, of lost ranks as well, so that what slow
+// ranks have not done is left; else those of that member.
+ViewChange::Clock ViewChange::clock_of(const Closed& ahead, const Models& models,
+                                       const Horizon& horizon,
+                                       const std::map<Rank, Step>& reported) const {
   if (!models.trains) {
     const Step step = horizon.first_step;
     return {step, static_cast<double>(step), horizon.first_epoch};
@@ -208,16 +239,26 @@ ViewChange::Clock ViewChange::clock_of(const std::vector<const ViewClosed*>& ahe
   const bool by_mean = horizon.by_samples && !models.replicates;
   if (!by_mean) return {most, static_cast<double>(most), most_epochs};
   const auto count = static_cast<double>(ahead.size());
-  return {most, static_cast<double>(first.step) + steps / count, first.epoch + epochs / count};
+  const double mean_step = static_cast<double>(first.step) + steps / count;
+  std::size_t lost = 0;
+  const std::vector<Rank>& exchanged =
+      installed_.heads.empty() ? installed_.members : installed_.heads;
+  for (const Rank rank : exchanged) {
+    const auto step = reported.find(rank);
+    const bool remains = std::binary_search(members_.begin(), members_.end(), rank);
+    if (remains || step == reported.end()) continue;
+    epochs += horizon.epoch_of(step->second + 1) - first.epoch;
+    ++lost;
+  }
+  return {most, mean_step, first.epoch + epochs / static_cast<double>(ahead.size() + lost)};
 }
 
-// By a clock that counts the gradients of all ranks: a rank's own last ones it alone may know, and
-// those of lost ranks not all.
-double ViewChange::epoch_of_all(const std::vector<const ViewClosed*>& ahead,
-                                const Horizon& horizon) const {
+// Roles whose clock counts the gradients of all ranks: each rank may be the only one that knows its
+// last gradients, and those of lost ranks are not all known.
+double ViewChange::epoch_of_all(const Closed& ahead, const Horizon& horizon) const {
   const auto further = [](const ViewClosed* a, const ViewClosed* b) { return a->epoch < b->epoch; };
   const ViewClosed& best = **std::max_element(ahead.begin(), ahead.end(), further);
-  // Of a role that has not counted yet its epoch is that of the role before.
+  // A role that has not counted yet has the epoch of the role before.
   const double known = std::max(best.epoch, horizon.first_epoch);
   std::int64_t all = 0, of_lost = 0;
   for (const ViewClosed* closed : ahead) {

@@ -74,7 +74,7 @@ class ViewChange {
 
   // Answers to earlier questions are ignored.
   std::int64_t begin_round();
-  // Of this change.
+  // Rounds of questions in this change.
   std::int64_t rounds() const { return round_ - first_round_; }
   Next add(const Traffic& traffic);
   Next add(const ViewClosed& closed);
@@ -85,13 +85,16 @@ class ViewChange {
   const std::vector<Rank>& new_servers() const { return new_servers_; }
   // Whether a member has a state that others can take. REQUIRES: Next::install.
   bool has_donor() const;
-  // `horizon`: of the view before; `least_epoch`: that the view begins at. REQUIRES: has_donor().
-  InstallView conclude(const Models& models, const Horizon& horizon, double least_epoch = 0);
+  // `horizon`: of the view before; `least_epoch`: that the view begins at; `reported`: the last
+  // step of each rank that has reported one. REQUIRES: has_donor().
+  InstallView conclude(const Models& models, const Horizon& horizon, double least_epoch = 0,
+                       const std::map<Rank, Step>& reported = {});
   // Of the view that was concluded: the epochs behind all of its members together.
   double epochs_done() const { return epochs_done_; }
 
  private:
   enum class Stage { none, draining, closing };
+  using Closed = std::vector<const ViewClosed*>;  // of closed_, by rank
   // Where a view begins: `step` on a line through (mean_step, epoch).
   struct Clock {
     Step step = 0;
@@ -103,9 +106,14 @@ class ViewChange {
   bool takes_part(Rank rank) const;
   std::size_t count_participants() const { return members_.size() + servers_.size(); }
   NodeChange changed_nodes(const Models& models) const;
-  Clock clock_of(const std::vector<const ViewClosed*>& ahead, const Models& models,
-                 const Horizon& horizon) const;
-  double epoch_of_all(const std::vector<const ViewClosed*>& ahead, const Horizon& horizon) const;
+  Closed add_closed(InstallView& view, const Models& models) const;
+  double scale_of(const Closed& exchanging, const Models& models, const NodeChange& nodes) const;
+  Closed split_ahead(InstallView& view, const Closed& exchanging, const Models& models) const;
+  std::int64_t count_batches_taken() const;
+  Horizon horizon_among(const Horizon& horizon, const Clock& clock) const;
+  Clock clock_of(const Closed& ahead, const Models& models, const Horizon& horizon,
+                 const std::map<Rank, Step>& reported) const;
+  double epoch_of_all(const Closed& ahead, const Horizon& horizon) const;
   std::vector<std::int32_t> positions_before(const std::vector<Rank>& joining) const;
 
   Stage stage_ = Stage::none;

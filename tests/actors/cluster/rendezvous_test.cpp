@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/wiring/shared_parts.hpp"
+#include "actors/run/supervisor.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "net/addresses.hpp"
 

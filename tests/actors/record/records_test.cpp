@@ -1,7 +1,9 @@
 // What a run writes down of itself: figures that are saved, added up, and read again.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <tuple>
 
 #include "actors/cluster/node_pool.hpp"
@@ -48,6 +50,22 @@ TEST(Ledger, ASavedOneGoesOn) {
   loaded.sent = 5;
   ASSERT_TRUE(again.load(loaded.save()).ok());
   EXPECT_EQ(again.sent_before, ledger.sent_before + ledger.sent + 5);
+}
+
+TEST(Ledger, ADamagedHistogramIsRefused) {
+  for (const std::string name :
+       {"staleness.x", "staleness.", "joined.3x", "staleness.99999999999999999999"}) {
+    StateDict saved = ledger_from(10).save();
+    saved.put(name, std::int64_t{1});
+    Ledger loaded;
+    const auto result = loaded.load(saved);
+    ASSERT_FALSE(result.ok()) << name;
+    EXPECT_THAT(result.error().message, testing::HasSubstr("'" + name + "'"));
+  }
+  StateDict saved = ledger_from(10).save();
+  saved.put("joined.4", 0.5);
+  Ledger loaded;
+  EXPECT_FALSE(loaded.load(saved).ok());
 }
 
 TEST(Ledger, OfAllRanksIsTheSumOfTheirs) {

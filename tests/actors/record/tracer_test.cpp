@@ -7,6 +7,7 @@
 
 #include "tests/actors/virtual_actors.hpp"
 #include "tests/apps/trace/trace_folder.hpp"
+#include "tests/messages/trace/all_records.hpp"
 
 namespace grapevine {
 namespace tracer_test {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/random.hpp"
 #include "tests/actors/run/virtual_scenario.hpp"

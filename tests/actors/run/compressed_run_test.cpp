@@ -2,7 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "actors/run/runtime.hpp"
+#include "actors/run/simulation/run_virtual.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "gpu/quadratic_compute.hpp"
 #include "net/inproc/inproc.hpp"
 #include "tests/sim/wirings.hpp"

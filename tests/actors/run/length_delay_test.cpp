@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "actors/run/runtime.hpp"
+#include "actors/run/simulation/run_virtual.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "gpu/quadratic_compute.hpp"
 #include "net/inproc/inproc.hpp"

@@ -13,6 +13,7 @@
 #include "actors/record/resume_hint.hpp"
 #include "actors/run/peer.hpp"
 #include "actors/run/supervisor.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "gpu/quadratic_compute.hpp"
 

@@ -13,6 +13,7 @@
 
 #include "actors/run/state_bytes.hpp"
 #include "algorithms/roles/make_role.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "gpu/quadratic_compute.hpp"
 #include "net/inproc/inproc.hpp"
@@ -33,9 +34,9 @@ struct Received : Inbox {
 class PeerCut : public VirtualActors {
  protected:
   // `room`: records of its trace that may wait for the disk; none: it does not trace. `elsewhere`:
-  // in another process than process 0.
+  // in another process than process 0. `late`: in one that joins a run that has begun.
   explicit PeerCut(std::optional<std::size_t> room = {}, const std::string& preset = "sgp",
-                   const std::string& delay = "", bool elsewhere = false) {
+                   const std::string& delay = "", bool elsewhere = false, bool late = false) {
     QuadraticConfig quadratic;
     quadratic.dimension = 4;
     quadratic.ranks = 2;
@@ -52,6 +53,7 @@ class PeerCut : public VirtualActors {
     config.worker.delay = *parse_delay(delay, 2, 1);
     config.supervisor = played<SupervisorActor>();
     if (elsewhere) config.shards = played<ShardWriterActor>();
+    if (late) config.agent = played<ProcessAgentActor>();
     config.detach_worker = false;
     if (room) {
       config.tracer = played<TracerActor>();
@@ -60,7 +62,7 @@ class PeerCut : public VirtualActors {
     peer_ = system_.spawn(peer, config);
     EXPECT_TRUE(transport_->attach(0, make_mailbox_inbox(peer_)).ok());
     EXPECT_TRUE(transport_->attach(1, other_).ok());
-    self_->send(peer_, StartTraining{});
+    if (!late) self_->send(peer_, StartTraining{});
     settle();
   }
   ~PeerCut() override {
@@ -332,6 +334,44 @@ TEST_F(PeerBehind, TheModelMayComeBeforeTheView) {
   self_->send(peer_, view);
   settle();
   expect_model_of_the_other();
+}
+
+// Rank 0 of two that do all-reduce comes while the other one trains.
+class PeerThatJoins : public PeerCut {
+ protected:
+  PeerThatJoins() : PeerCut({}, "ar", "", false, true) {}
+};
+
+TEST_F(PeerThatJoins, LeavesWithItsProcessWhereItCannotTakeTheState) {
+  self_->send(peer_, HoldForView{1, {0, 1}, {0}, false});
+  self_->send(peer_, AskTraffic{1, 1});
+  self_->send(peer_, CloseView{1});
+  InstallView view;
+  view.view = 1;
+  view.members = {0, 1};
+  view.before = {-1, 1};
+  view.horizon = parts_->horizon.among(1, 2, 1, 0.1);
+  view.donor = 1;
+  view.joining = {0};
+  self_->send(peer_, view);
+  settle();
+  send(StateChunk{1, 0, 40, FrozenTensor::copy_of(at::full({40}, 7, at::kByte))});
+  std::optional<RunEnded> ended;
+  std::int64_t operations = 0;
+  bool empty = false;
+  while (!empty)
+    self_->receive([&](const RunEnded& came) { ended = came; }, [](const Traffic&) {},
+                   [&](const ViewClosed& closed) { operations = closed.operations; },
+                   [](Progress) {},
+                   [](const RankFailed& failed) {
+                     ADD_FAILURE() << "the others continue: " << failed.error.message;
+                   },
+                   caf::after(std::chrono::seconds(0)) >> [&] { empty = true; });
+  EXPECT_EQ(operations, ViewClosed::kJoins);
+  ASSERT_TRUE(ended);
+  EXPECT_TRUE(ended->failed);
+  EXPECT_EQ(ended->error.message.rfind("rank 0: the state of another rank: ", 0), 0U)
+      << ended->error.message;
 }
 
 }  // namespace peer_test

@@ -7,7 +7,8 @@
 #include <filesystem>
 #include <set>
 
-#include "actors/run/runtime.hpp"
+#include "actors/run/simulation/run_virtual.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "gpu/quadratic_compute.hpp"
 #include "net/inproc/inproc.hpp"

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "actors/cluster/rendezvous.hpp"
+#include "actors/run/step_times.hpp"
+#include "messages/text/control_characters.hpp"
 
 namespace grapevine {
 namespace validate_test {
@@ -69,7 +71,8 @@ TEST(Validate, ALossCountsAndItsReasonBecomesOneLine) {
     EXPECT_TRUE(check(PeerLost{0, reason}, world()).ok());
     EXPECT_TRUE(check(LinkLost{0, 1, reason}, world()).ok());
   }
-  EXPECT_EQ(one_line("two\nlines"), "two lines");
+  EXPECT_EQ(one_line("two\nlines\x7f"), "two lines ");
+  EXPECT_EQ(one_line("a\tb\n", 3, '?'), "a?b");
   EXPECT_EQ(one_line(std::string(5000, 'x')), std::string(4096, 'x'));
   EXPECT_EQ(one_line("reset by a switch"), "reset by a switch");
 }
@@ -148,6 +151,35 @@ RankReport report(Rank rank, FrozenTensor z, FrozenTensor buffers) {
   report.z = std::move(z);
   report.buffers = std::move(buffers);
   return report;
+}
+
+// What is added up over all ranks.
+TEST(Validate, AReportHasNumbersThatAddUp) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+  RankReport good = report(0, zeros(5), zeros(2));
+  good.ledger.sent = good.ledger.received = 3;
+  good.step_seconds.assign(StepTimes::kMost, 0.5);
+  for (const double w : {0.0, 0.25, 1.0, 40.0}) {
+    good.w = w;
+    EXPECT_TRUE(check(good, world(), true).ok());
+  }
+  const std::vector<std::function<void(RankReport&)>> damages = {
+      [](RankReport& r) { r.w = kNan; },
+      [](RankReport& r) { r.w = std::numeric_limits<double>::infinity(); },
+      [](RankReport& r) { r.w = -1; },
+      [](RankReport& r) { r.ledger.produced = kHuge; },
+      [](RankReport& r) { r.ledger.sent = -1; },
+      [](RankReport& r) { r.ledger.received = kHuge; },
+      [](RankReport& r) { r.ledger.staleness[1] = kHuge; },
+      [](RankReport& r) { r.step_seconds.push_back(1); },
+      [](RankReport& r) { r.step_seconds[7] = kNan; },
+  };
+  for (const auto& damage : damages) {
+    RankReport bad = good;
+    damage(bad);
+    for (const bool with_model : {false, true}) expect_ignored(check(bad, world(), with_model));
+  }
 }
 
 TEST(Validate, ModelsHaveTheModelsSize) {

@@ -12,7 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "actors/run/runtime.hpp"
+#include "actors/run/simulation/run_virtual.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "gpu/quadratic_compute.hpp"

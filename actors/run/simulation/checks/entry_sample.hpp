@@ -18,7 +18,6 @@ class EntrySample {
       : d_(d), block_(std::max<std::int64_t>(1, (d + most - 1) / most)), seed_(seed) {}
 
   std::size_t size() const { return static_cast<std::size_t>((d_ + block_ - 1) / block_); }
-  bool is_all() const { return block_ == 1; }
 
   // The entry of the vector that is number `slot` of the sample. REQUIRES: slot < size().
   std::int64_t entry(std::size_t slot) const {

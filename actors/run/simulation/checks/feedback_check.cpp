@@ -56,7 +56,7 @@ class FeedbackCheck final : public RunCheck {
       leaves(message.from, rank, indices[i], values[i]);
   }
 
-  // What a lost rank had given is given again.
+  // After the loss of a rank the others give their values of the open exchange again.
   void on_detached(Timestamp, Rank) override { all_stay_ = false; }
   void on_joined(Timestamp, Rank) override { all_stay_ = false; }
 

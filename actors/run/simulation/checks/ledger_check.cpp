@@ -12,7 +12,7 @@ class LedgerCheck final : public RunCheck {
   explicit LedgerCheck(const CheckedRun& run)
       : RunCheck("ledger", run), pending_(static_cast<std::size_t>(run.workers)) {}
 
-  // What it had produced is gone, and its steps are those of another rank.
+  // Its pending gradients are lost; from now on it counts the steps of its donor.
   void on_returned(Timestamp, Rank rank) override {
     pending_[static_cast<std::size_t>(rank)].clear();
   }

@@ -54,7 +54,7 @@ class MassCheck final : public RunCheck {
 
   void on_end(const RunResult& result) override {
     if (result.error || run().servers > 0) return;
-    // What the edges of a view before the last one owe is no weight of this one.
+    // After a change of members the debts of the old edges are no weight of this view.
     if (loses_ && (losses_ > 0 || !run().gives_sums)) return;
     const auto members = static_cast<double>(run().workers) -
                          static_cast<double>(result.lost.size() + result.vacant.size());

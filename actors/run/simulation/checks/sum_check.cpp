@@ -53,7 +53,8 @@ class SumCheck final : public RunCheck {
   void on_end(const RunResult& result) override {
     if (result.error || !is_known() || !result.z.defined()) return;
     const bool means = run().arithmetic == CheckedRun::Arithmetic::means;
-    // Of other weights the mean model is not that of the numerators; lost ranks take theirs away.
+    // With weights other than 1 the mean model is not the mean of the numerators; lost ranks take
+    // weight away.
     const bool all_stay = all_stay_ && result.vacant.empty();
     if (!means && (!all_stay || !weighs_one())) return;
     const Moved moved = means ? by_operations() : by_gradients();

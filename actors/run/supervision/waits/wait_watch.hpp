@@ -3,13 +3,11 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "actors/run/supervision/waits/usual_pace.hpp"
 #include "actors/run/supervision/waits/wait_chain.hpp"
-#include "messages/expected.hpp"
 #include "messages/time.hpp"
 
 namespace grapevine {

@@ -5,8 +5,8 @@
 
 #include "actors/run/supervisor.hpp"
 #include "algorithms/wiring/nodes.hpp"
+#include "algorithms/wiring/plan.hpp"
 #include "algorithms/wiring/role_type.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
 #include "messages/text/number_text.hpp"
 
 namespace grapevine {
@@ -65,7 +65,7 @@ void SupervisorState::begin_asking(const LiveSettings& changed) {
   self_->delayed_send(SupervisorActor{self_}, kAnswerTime, SettingsTimeOver{wiring_.number()});
 }
 
-// Of a planned change there is nobody to answer.
+// A planned change has no client to answer: a refusal is a warning.
 void SupervisorState::answer_wiring(ControlReply reply) {
   const bool asked = asks_for_wiring_.pending();
   if (asked) asks_for_wiring_.deliver(reply);
@@ -86,7 +86,7 @@ void SupervisorState::refuse_wiring(const std::string& why) {
   end_change();
 }
 
-// With what has been asked for meanwhile.
+// Continues with the requests that came meanwhile.
 void SupervisorState::end_change() {
   if (is_changing() || stage_ != Stage::running) return;
   if (std::exchange(stop_early_, false)) return on_stop_requested();
@@ -160,7 +160,7 @@ std::vector<Rank> SupervisorState::provide_servers() {
   return to_come.server_ranks();
 }
 
-// Of the new wiring.
+// Sets the heads of the nodes of the new wiring.
 void SupervisorState::take_nodes(InstallView& view) {
   if (config_.models.node_size > 1)
     view.heads = first_of_each_node(view.members, config_.models.node_size);

@@ -41,7 +41,7 @@ ViewKind WiringChange::install(bool behind, const std::vector<Rank>& members) {
     case Stage::asked:
       return ViewKind::members;
     case Stage::draining:
-      // What a rank keeps enters its own model, which has to be the newest.
+      // The values that a rank keeps enter its own model, which has to be the newest.
       if (behind || std::exchange(of_nodes_, false)) return ViewKind::members;
       stage_ = Stage::merging;
       [[fallthrough]];

@@ -39,8 +39,8 @@ class WiringChange {
   // next whether their gradients count; one more view of the same members is for that.
   void ask(LiveSettings settings, LiveSettings changed, std::set<Rank> ranks,
            bool of_nodes = false);
-  // Of ranks that cannot refuse: the present wiring among other members, or with other numbers.
-  // REQUIRES: none is in progress.
+  // Begins a change that no rank can refuse: the present wiring among other members, or with other
+  // numbers. REQUIRES: none is in progress.
   void begin(LiveSettings settings, LiveSettings changed);
   // An answer of a rank. Next::refuse: why() says what the rank has said.
   Next add(const SettingsChecked& checked);

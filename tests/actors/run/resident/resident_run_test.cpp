@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "tests/actors/run/resident/resident_scenario.hpp"
 #include "tests/gpu/tiny_compute.hpp"

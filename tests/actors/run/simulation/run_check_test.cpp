@@ -177,7 +177,7 @@ TEST(EntrySample, HasOneEntryOfEachBlock) {
     const EntrySample sample(d, 64, 3), other(d, 64, 4);
     ASSERT_LE(sample.size(), 64u);
     EXPECT_GE(2 * sample.size(), static_cast<std::size_t>(std::min<std::int64_t>(d, 64)));
-    EXPECT_EQ(sample.is_all(), d <= 64);
+    EXPECT_EQ(sample.size() == static_cast<std::size_t>(d), d <= 64);
     std::set<std::int64_t> entries, of_other;
     for (std::size_t slot = 0; slot < sample.size(); ++slot) {
       const std::int64_t entry = sample.entry(slot);

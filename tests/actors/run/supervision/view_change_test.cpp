@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "algorithms/role.hpp"
 
@@ -145,6 +148,62 @@ TEST(ViewChange, SamplesThatSlowRanksHaveNotTakenAreLeft) {
     EXPECT_GE(4 * of_each, 400 - done) << "where all begin with the same step as much is left";
     EXPECT_LT(4 * of_each, 400 - done + 4);
   }
+}
+
+// What a lost rank has taken, more than the others or less, counts for all.
+TEST(ViewChange, WhatALostRankHasTakenIsTaken) {
+  const Horizon horizon{100, 10, true};
+  for (const Step of_lost : {1, 10, 30, 77}) {
+    SCOPED_TRACE("lost after " + std::to_string(of_lost) + " steps");
+    ViewChange change = closing({0, 1, 3});
+    const std::vector<Step> steps = {40, 10, of_lost, 22};
+    Step done = 0;
+    std::map<Rank, Step> reported;
+    for (Rank rank = 0; rank < 4; ++rank) {
+      const Step step = steps[static_cast<std::size_t>(rank)];
+      done += step;
+      if (step > 0) reported[rank] = step - 1;  // the last one that it has finished
+      if (rank != 2) close(change, rank, 0, step, horizon.epoch_of(step));
+    }
+    const InstallView view = change.conclude(kOwn, horizon, 0, reported);
+    const Step left = 3 * view.horizon.steps - (done - of_lost);
+    EXPECT_GE(left, 400 - done);
+    EXPECT_LT(left, 400 - done + 3) << "no more than the last step is rounded up";
+    EXPECT_NEAR(change.epochs_done(), horizon.epoch_of(done) / 4, 1e-12);
+    // Views in a row, without a step between them, leave as much.
+    Horizon now = view.horizon;
+    for (int again = 0; again < 4; ++again) {
+      change.begin({0, 1, 3});
+      for (int i = 0; i < 2; ++i) {
+        const std::int64_t round = change.begin_round();
+        for (const Rank rank : {0, 1, 3}) answer(change, round, rank, 0, 0);
+      }
+      for (const Rank rank : {0, 1, 3}) {
+        const Step step = steps[static_cast<std::size_t>(rank)];
+        close(change, rank, 0, step, now.epoch_of(step));
+      }
+      now = change.conclude(kOwn, now, 0, reported).horizon;
+      EXPECT_EQ(now.steps, view.horizon.steps);
+    }
+  }
+}
+
+// Of nodes the heads have the models: the loss of another rank of a node changes no mean.
+TEST(ViewChange, ALostRankOfANodeTakesNothingThatItsHeadHas) {
+  const Horizon horizon{100, 10, true};
+  ViewChange::Models models = kOwn;
+  models.node_size = 2;
+  ViewChange change({{0, 1, 2, 3}, {0, 2}});
+  change.begin({0, 1, 2});
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t round = change.begin_round();
+    for (const Rank rank : {0, 1, 2}) answer(change, round, rank, 0, 0);
+  }
+  close(change, 0, 0, 40, 4);
+  close(change, 1, Role::kFollows, 40, 4);
+  close(change, 2, 0, 20, 2);
+  change.conclude(models, horizon, 0, {{3, 77}});
+  EXPECT_EQ(change.epochs_done(), 3);
 }
 
 // By a clock that counts the gradients of all ranks: a rank's last ones it alone may know.
