@@ -2,11 +2,11 @@
 
 #include <ATen/ATen.h>
 
-#include <charconv>
 #include <utility>
 
 #include "messages/check.hpp"
 #include "messages/text/names.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
@@ -39,10 +39,8 @@ Error no_cuda(const std::string& typed) {
 int gpu_in(const std::string& typed) {
   const std::string prefix = "cuda:";
   if (typed.rfind(prefix, 0) != 0) return -1;
-  const char* end = typed.data() + typed.size();
-  int gpu = -1;
-  const auto [stop, error] = std::from_chars(typed.data() + prefix.size(), end, gpu);
-  return error == std::errc() && stop == end && gpu >= 0 ? gpu : -1;
+  const auto gpu = number_in<int>(std::string_view(typed).substr(prefix.size()));
+  return gpu && *gpu >= 0 ? *gpu : -1;
 }
 
 }  // namespace

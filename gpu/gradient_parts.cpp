@@ -104,7 +104,8 @@ class HookedEnd {
 
  private:
   bool reached_ = false;
-  const std::shared_ptr<autograd::Node> end_;
+  // Another kind of pointer since LibTorch 2.15.
+  const decltype(autograd::impl::grad_accumulator(at::Tensor())) end_;
   const std::uintptr_t hook_;
 };
 

@@ -34,7 +34,7 @@ constexpr std::size_t kStagedBatches = std::size_t{64} << 20;
 
 constexpr std::int64_t kKernelAlignment = 128;  // bytes: a line of a GPU's memory
 
-// Of a group's gradients, which are the same, one comes down.
+// All replicas of a group have the same gradient: only the first one downloads it.
 bool comes_down(const TorchComputeConfig& config) { return !config.group || config.replica == 0; }
 
 std::size_t staging_limit(const TorchComputeConfig& config, std::int64_t parameters,

@@ -20,8 +20,8 @@ Transfers::Transfers(std::shared_ptr<DeviceRuntime> runtime, std::size_t staging
                staging_bytes) {}
 
 Transfers::~Transfers() {
-  // What the streams still read or write is freed after this. A device that does not answer within
-  // the patience, or not at all, has failed, and its memory with it.
+  // Memory that the streams still use is freed after this. A device that does not answer within the
+  // patience, or not at all, has failed, and its memory with it.
   try {
     for (const Stream stream : {Stream::upload, Stream::compute, Stream::download})
       if (!runtime_->host_wait(runtime_->record(stream), patience_)) return;

@@ -14,7 +14,6 @@
 namespace grapevine::cuda {
 
 constexpr int kDigits = 6;
-constexpr int kMagnitudeDigits = 3;
 constexpr int kMostBins = 2048;
 
 GRAPEVINE_HD constexpr int digit_shift(int digit) {
