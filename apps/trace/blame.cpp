@@ -30,12 +30,20 @@ std::optional<CulpritKind> culprit_of(SpanKind kind) {
       return CulpritKind::link;
     case SpanKind::server:
       return CulpritKind::server;
-    case SpanKind::timer:
     case SpanKind::members:
+      return CulpritKind::loss;
+    case SpanKind::timer:
     case SpanKind::start:
       break;
   }
   return std::nullopt;
+}
+
+Rank rank_of(const Span& span) { return span.kind == SpanKind::members ? span.peer : span.rank; }
+
+// All waits for one lost rank are one stall.
+std::int64_t begin_of_stall(const Span& span) {
+  return span.kind == SpanKind::members ? span.from_ns : span.begin_ns;
 }
 
 std::int64_t overlap(std::int64_t begin, std::int64_t end, std::int64_t from, std::int64_t to) {
@@ -108,6 +116,8 @@ const char* name_of(CulpritKind kind) {
       return "server";
     case CulpritKind::pause:
       return "pause";
+    case CulpritKind::loss:
+      return "loss";
   }
   return "";
 }
@@ -350,14 +360,15 @@ void Blame::charge_active(const Span& span, const Excess& excess, Window& window
     at = pause.end_ns;
   }
   active(span.end_ns);
-  const CulpritKey key{*kind, span.rank, *kind == CulpritKind::link ? span.peer : -1};
+  const CulpritKey key{*kind, rank_of(span), *kind == CulpritKind::link ? span.peer : -1};
+  const std::int64_t stall_begin_ns = begin_of_stall(span);
   const std::int64_t late = std::max<std::int64_t>(0, used - excess.usual_ns);
   stalled = std::min(
-      {stalled, window.left_of_stalls_ns, left_of_stall(key, span.begin_ns, late, window)});
+      {stalled, window.left_of_stalls_ns, left_of_stall(key, stall_begin_ns, late, window)});
   always = is_slow ? std::min(always, window.left_ns - stalled) : 0;
   window.take(stalled + always);
   blamed.unusual_ns = stalled + always;
-  if (stalled > 0) charge_stall(key, span.begin_ns, stalled, window);
+  if (stalled > 0) charge_stall(key, stall_begin_ns, stalled, window);
   if (stalled == 0 && always == 0) return;
   Account& account = accounts_[key];
   account.usual_ns = excess.usual_ns;
@@ -367,7 +378,7 @@ void Blame::charge_active(const Span& span, const Excess& excess, Window& window
   if (window.is_wait) charged_[key] += always;
 }
 
-// What is `ns` late makes each rank wait at most so long, in all its waits together.
+// A delay of `ns` makes each rank wait for at most `ns`, in all its waits together.
 std::int64_t Blame::left_of_stall(const CulpritKey& key, std::int64_t begin_ns, std::int64_t ns,
                                   const Window& window) const {
   const auto account = accounts_.find(key);

@@ -23,7 +23,7 @@ struct BlameQuestion {
   std::size_t most_steps = 10;         // of About::slowest
 };
 
-enum class CulpritKind : std::uint8_t { compute, link, data, server, pause };
+enum class CulpritKind : std::uint8_t { compute, link, data, server, pause, loss };
 const char* name_of(CulpritKind kind);
 
 // A part of a path (Causes), beside what is usual.
@@ -33,7 +33,7 @@ struct BlamedSpan {
   std::int64_t inside_ns = 0;   // of the span, inside the wait or the step
   std::int64_t unusual_ns = 0;  // of that, more than usual; without pauses
   std::int64_t paused_ns = 0;   // of inside_ns
-  Rank paused_rank = -1;        // whose process stood still
+  Rank paused_rank = -1;        // whose process was paused
 };
 
 // One wait of a rank, from its end backwards. Paths that are too long lack spans of the middle.
@@ -49,7 +49,7 @@ struct BlamedWait {
 
 struct Culprit {
   CulpritKind kind = CulpritKind::compute;
-  Rank rank = 0;               // of a link: the sender
+  Rank rank = 0;               // of a link: the sender; of a loss: the lost one
   Rank peer = -1;              // of a link: the receiver
   std::int64_t waited_ns = 0;  // the time that ranks waited because of it, all ranks together
   std::int64_t own_ns = 0;     // the time that its own gradients were late
@@ -121,7 +121,7 @@ class Blame {
   struct Window {
     std::int64_t begin_ns = 0, end_ns = 0;
     bool is_wait = false;  // else a gradient of the rank itself
-    // Of it, without a cause so far; the second of what a stall may have caused.
+    // The time without a cause so far; the second: that which a stall may have caused.
     std::int64_t left_ns = 0, left_of_stalls_ns = 0;
     Rank rank = -1;  // that waits
 

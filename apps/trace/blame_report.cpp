@@ -124,8 +124,7 @@ std::string verb_text(const BlamedSpan& blamed) {
   const Span& span = blamed.span;
   const std::string usual = fmt::format(" (usual {})", blamed_time(blamed.usual_ns));
   if (blamed.paused_ns > blamed.unusual_ns)
-    return fmt::format("stood still for {} (its process was paused)",
-                       blamed_time(blamed.paused_ns));
+    return "was paused for " + blamed_time(blamed.paused_ns);
   switch (span.kind) {
     case SpanKind::compute:
       return "computed " + blamed_time(span.length_ns()) + usual;
@@ -208,6 +207,8 @@ std::string place_text(const Culprit& culprit) {
       return fmt::format("rank {}: serving", culprit.rank);
     case CulpritKind::pause:
       return fmt::format("rank {}: its process was paused", culprit.rank);
+    case CulpritKind::loss:
+      return fmt::format("rank {}: its loss", culprit.rank);
   }
   return "";
 }

@@ -15,7 +15,7 @@ constexpr std::size_t kLeastKeptOfRank = 1u << 10, kMostKeptOfRank = 1u << 16;
 constexpr std::int64_t kShortHandlerNs = 1'000'000;
 // A server that answers this soon after a commit of another client has waited for that commit.
 constexpr std::int64_t kSoonAfterCommitNs = 5'000'000;
-// Of a path, before its begin.
+// The most handlers that a path follows before its begin.
 constexpr std::size_t kHandlersBeyond = 256;
 
 std::size_t kept_of_each(std::size_t total, std::int32_t ranks) {
@@ -320,7 +320,7 @@ void Causes::trace_back(const TraceRecord& record, std::int64_t begin_ns, std::v
   const Rank rank = record.rank;
   const std::int64_t end_ns = record.time_ns;
   const NodeId id = of(rank).count - 1;
-  // A change of members ends a wait without a message; what the rank waited for came to nothing.
+  // A change of members ends a wait without a message: the awaited operation was given up.
   if (record.peer < 0 && of(rank).lost >= 0) {
     Span change;
     change.kind = SpanKind::members;
@@ -328,6 +328,7 @@ void Causes::trace_back(const TraceRecord& record, std::int64_t begin_ns, std::v
     change.peer = std::exchange(of(rank).lost, -1);
     change.begin_ns = begin_ns;
     change.end_ns = end_ns;
+    change.from_ns = std::min(of(change.peer).last_ns, end_ns);  // until then the peer has worked
     path.push_back(change);
     return;
   }

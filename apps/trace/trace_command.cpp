@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <ostream>
@@ -25,6 +24,7 @@
 #include "apps/trace/trace_csv.hpp"
 #include "apps/trace/trace_figures.hpp"
 #include "apps/trace/trace_scan.hpp"
+#include "messages/text/parse_number.hpp"
 #include "messages/trace/merged_trace.hpp"
 
 namespace grapevine {
@@ -40,9 +40,8 @@ Expected<BlameQuestion> parse_blame(const std::string& text, double at_least_s) 
   question.about = BlameQuestion::About::slowest;
   if (text == "slowest") return question;
   question.about = BlameQuestion::About::step;
-  const char* end = text.data() + text.size();
-  const auto [stopped, wrong] = std::from_chars(text.data(), end, question.step);
-  if (wrong != std::errc() || stopped != end || question.step < 0)
+  question.step = number_in<Step>(text).value_or(-1);
+  if (question.step < 0)
     return bad_input("--blame " + text + ": expected all, slowest or the number of a step");
   return question;
 }

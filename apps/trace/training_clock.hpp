@@ -11,7 +11,7 @@ inline bool is_return(const TraceRecord& record) {
   return record.kind == EventKind::view && record.peer == record.rank;
 }
 
-// It goes on from a checkpoint, or returns: what was open before has not lasted until then.
+// The rank resumes from a checkpoint, or returns: a step or wait that was open has ended before.
 inline bool begins_anew(const TraceRecord& record) {
   return record.kind == EventKind::resumed || is_return(record);
 }

@@ -135,6 +135,7 @@ const UsualTimes::Usual* UsualTimes::find(const Span& span) const {
 
 Excess UsualTimes::excess(const Span& span, std::int64_t active_ns) const {
   Excess excess;
+  excess.is_unusual = span.kind == SpanKind::members;  // no wait for a lost rank is usual
   const Usual* found = find(span);
   if (found == nullptr) return excess;
   const Usual& usual = *found;

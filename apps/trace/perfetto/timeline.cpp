@@ -103,7 +103,7 @@ void Timeline::add_process_events(const MergedTrace& trace) {
   };
   std::vector<ProcessEvent> events;
   for (const ProcessPause& of : trace.pauses())
-    events.push_back({of.process, of.pause.begin_ns, of.pause.end_ns, "stood still"});
+    events.push_back({of.process, of.pause.begin_ns, of.pause.end_ns, "paused"});
   for (const SettingsChange& change : trace.changes())
     events.push_back({0, change.time_ns, std::nullopt, settings_text(change.settings)});
   std::stable_sort(events.begin(), events.end(),

@@ -145,7 +145,7 @@ void PathFinder::finish(const std::map<std::size_t, TracedUpdate>& of_operation)
   }
 }
 
-// Of ranks that contributed without a new gradient.
+// Adds the contributions of ranks that had no new gradient.
 void PathFinder::add_older_models() {
   for (const auto& [name, update] : older_models_) {
     const auto& [number, rank] = name;

@@ -1,7 +1,6 @@
 #include "apps/trace/provenance/provenance.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
 #include <tuple>
@@ -11,6 +10,7 @@
 
 #include "apps/trace/provenance/path_finder.hpp"
 #include "apps/trace/provenance/update_finder.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
@@ -72,8 +72,9 @@ void remove_repeated_own(Provenance& found) {
 
 template <class Int>
 bool parse_whole(const std::string& text, Int& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return !text.empty() && error == std::errc() && end == text.data() + text.size() && value >= 0;
+  const auto number = number_in<Int>(text);
+  value = number.value_or(0);
+  return number && value >= 0;
 }
 
 }  // namespace

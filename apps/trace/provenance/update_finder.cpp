@@ -101,7 +101,7 @@ bool UpdateFinder::is_own(const TraceRecord& record) const {
 }
 
 void UpdateFinder::add_of_step(const TraceRecord& record) {
-  // That a server has committed this rank's gradient is told by the server's own record.
+  // The server's own record reports the commit of this rank's gradient.
   if (!serves_ && record.kind == EventKind::committed && record.peer >= workers_) return;
   const bool of_message = record.peer >= 0 && record.peer != record.rank;
   switch (record.kind) {

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <string_view>
+
+#include "apps/console/next_row.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
@@ -22,11 +24,7 @@ constexpr std::array<const char*, Column::count> kColumnNames = {
 
 using MetricsRow = std::array<double, Column::count>;
 
-double cell_number(std::string_view text) {
-  double value = kNotMeasured;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? value : kNotMeasured;
-}
+double cell_number(std::string_view text) { return number_in<double>(text).value_or(kNotMeasured); }
 
 // Reads rows one after the other.
 class MetricsReader {
@@ -37,7 +35,7 @@ class MetricsReader {
       return;
     }
     std::string header;
-    std::getline(file_, header);
+    next_row(file_, header);
     split(header);
     for (std::size_t i = 0; i < Column::count; ++i) {
       const auto cell = std::find(cells_.begin(), cells_.end(), kColumnNames[i]);
@@ -52,7 +50,7 @@ class MetricsReader {
 
   std::optional<MetricsRow> next() {
     // A row without a newline is being written, or was cut off.
-    while (problem_.empty() && std::getline(file_, line_) && !file_.eof()) {
+    while (problem_.empty() && next_row(file_, line_) && !file_.eof()) {
       split(line_);
       MetricsRow row{};
       if (cells_.size() == width_)

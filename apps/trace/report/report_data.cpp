@@ -1,7 +1,6 @@
 #include "apps/trace/report/report_data.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +12,7 @@
 #include "apps/trace/report/page_curves.hpp"
 #include "apps/trace/report/run_facts.hpp"
 #include "messages/check.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
@@ -239,10 +239,8 @@ std::map<std::int64_t, double> counts_of(const ordered_json& histogram) {
   std::map<std::int64_t, double> counts;
   if (!histogram.is_object()) return counts;
   for (const auto& [key, value] : histogram.items()) {
-    std::int64_t number = 0;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
-    if (error == std::errc() && end == key.data() + key.size() && value.is_number())
-      counts[number] += value.get<double>();
+    const auto number = number_in<std::int64_t>(key);
+    if (number && value.is_number()) counts[*number] += value.get<double>();
   }
   return counts;
 }

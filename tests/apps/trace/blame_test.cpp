@@ -258,7 +258,7 @@ TEST(Blame, AGradientMayBePausedAndLate) {
   EXPECT_EQ(report.culprits[1].waited_ns, 400 * kMs);
 }
 
-// The message reached a process that stood still: neither the link nor the sender is to blame.
+// The message reached a paused process: neither the link nor the sender is to blame.
 TEST(Blame, APauseOfTheReceiverIsNotTheFaultOfTheLink) {
   TraceText trace = chain({8, 0, 1, 400});
   trace.pause(2, 180, 588);

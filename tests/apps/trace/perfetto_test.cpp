@@ -422,12 +422,12 @@ TEST_F(PerfettoByHand, WhatWasOpenBeforeAResumptionEndsThere) {
   EXPECT_EQ(slices(timeline, "rank 0 worker"), Slices{"computing step 0, not finished 0-10"});
 }
 
-TEST_F(PerfettoByHand, AProcessThatStoodStillShows) {
+TEST_F(PerfettoByHand, APausedProcessShows) {
   const std::int64_t ms = 1'000'000;
   const std::vector<std::int64_t> pulses = {0, 300 * ms, 350 * ms, 900 * ms};
   EXPECT_EQ(
       slices(seen(trace_of({made(100 * ms, EventKind::committed, 0)}, 1, 1, pulses)), "process"),
-      (Slices{"stood still 0-200000000", "stood still 250000000-800000000"}));
+      (Slices{"paused 0-200000000", "paused 250000000-800000000"}));
 }
 
 TEST_F(PerfettoByHand, RecordsOfOneTimeAreNotStacked) {

@@ -270,6 +270,8 @@ TEST(ReportCollector, TheTimeBetweenTwoRunsIsNoWait) {
 TEST(ReportCollector, AWaitEndsWithTheLossOfItsRank) {
   ReportCollector collector(3);
   collector.add(record_of(EventKind::wait_begin, 1'000'000, 1, 0));
+  // Its last record: until when it has waited after that is unknown.
+  collector.add(record_of(EventKind::received, 34'000'000, 1, 0));
   for (const Rank rank : {0, 2}) {
     TraceRecord lost = record_of(EventKind::view, 40'000'000 + rank, rank, 0);
     lost.peer = 1;
@@ -282,7 +284,7 @@ TEST(ReportCollector, AWaitEndsWithTheLossOfItsRank) {
   collector.add(record_of(EventKind::wait_begin, 880'000'000, 1, 5));
   collector.add(record_of(EventKind::step_done, 900'000'000, 0, 9));
   collector.finish();
-  EXPECT_EQ(collector.ranks()[1].waited_ns, 39'000'000 + 20'000'000);
+  EXPECT_EQ(collector.ranks()[1].waited_ns, 33'000'000 + 20'000'000);
 }
 
 // ---- histogram_bars

@@ -731,7 +731,8 @@
       case 'link': return `messages from ${who(culprit.rank)} to ${who(culprit.peer)}`;
       case 'data': return `${who(culprit.rank)} waits for its batches`;
       case 'server': return `server ${who(culprit.rank)} is busy` + (known(culprit.peer) && culprit.peer >= 0 ? ` with ${who(culprit.peer)}` : '');
-      case 'pause': return `the process of ${who(culprit.rank)} stood still`;
+      case 'pause': return `the process of ${who(culprit.rank)} was paused`;
+      case 'loss': return `${who(culprit.rank)} was lost`;
       default: return [text(culprit.kind), who(culprit.rank)].join(' ');
     }
   };
