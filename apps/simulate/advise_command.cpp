@@ -35,8 +35,7 @@ class AdviseCommand : public Command {
       return bad_input("--workers " + std::to_string(workers_) +
                        ": expected 1 or more, or 0 for as many as in the run");
     if (top_ < 1) return bad_input("--top " + std::to_string(top_) + ": expected at least 1");
-    if (auto network = parse_network(network_); !network)
-      return bad_input("--network " + network_ + ": " + network.error().message);
+    if (auto network = parse_network(network_); !network) return network.error();
     auto profile = read_profile(run_, console);
     if (!profile) return profile.error();
     SimOptions options;

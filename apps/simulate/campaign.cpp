@@ -16,6 +16,7 @@
 #include "apps/simulate/checked_sim.hpp"
 #include "apps/simulate/forked_call.hpp"
 #include "apps/simulate/shrink.hpp"
+#include "messages/text/shell_quoted.hpp"
 
 namespace grapevine {
 namespace {
@@ -52,10 +53,7 @@ std::string quoted(const std::string& word) {
       word.find_first_not_of(
           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=.,/:+@") ==
       std::string::npos;
-  if (plain && !word.empty()) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
+  return plain && !word.empty() ? word : shell_quoted(word);
 }
 
 // "ledger" of "ledger: …".
@@ -259,6 +257,18 @@ class Campaign {
 
 }  // namespace
 
+namespace {
+
+void print_sound_run(const SimOptions& options, Console& console) {
+  if (options.train.json)
+    console.out << json_text({{"violations", ordered_json::array()}, {"replay", nullptr}}, -1);
+  else
+    console.out << "all checks pass: no fault to remove";
+  console.out << std::endl;
+}
+
+}  // namespace
+
 Expected<void> run_campaign(const CLI::App& app, const SimOptions& options, Console& console) {
   if (auto checked = check_sim_options(options); !checked) return checked;
   const auto seeds = parse_seeds(options.seeds);
@@ -271,12 +281,17 @@ Expected<void> run_minimize(const CLI::App& app, const SimOptions& options, Cons
   const auto verdict = run_alone(options);
   if (!verdict) return verdict.error();
   if (verdict->violations.empty()) {
-    console.out << "the run keeps all its promises: there is nothing to shrink" << std::endl;
+    print_sound_run(options, console);
     return {};
   }
   for (const std::string& violation : verdict->violations) console.err << violation << "\n";
   const std::string faults = shrunk(options, *verdict);
-  console.out << replay(app, options, options.train.seed, faults, verdict->violations) << std::endl;
+  const std::string command = replay(app, options, options.train.seed, faults, verdict->violations);
+  if (options.train.json)
+    console.out << json_text({{"violations", verdict->violations}, {"replay", command}}, -1);
+  else
+    console.out << command;
+  console.out << std::endl;
   return Error{Errc::failed, "the run fails: " + verdict->violations.front()};
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 // docs/algorithms.md gives the bounds of the roles; -1: none.
 std::int64_t most_staleness(const TrainJob& job) {
-  const Plan& plan = job.parts->plan;
+  const Plan& plan = job.made_parts->plan;
   const auto keys = resolved_values(job.wiring);
   const auto value = [&keys](const char* key) {
     const auto found = keys.find(key);
@@ -29,7 +29,7 @@ std::int64_t most_staleness(const TrainJob& job) {
 
 // Plain descent with one rate, at every step of each rank.
 bool is_plain(const TrainJob& job) {
-  const SharedParts& parts = *job.parts;
+  const SharedParts& parts = *job.made_parts;
   const LocalUpdateSettings& local = parts.plan.local;
   const OptimizerConfig& optimizer = parts.optimizer;
   const double end = parts.horizon.epoch_of(parts.horizon.steps);
@@ -45,7 +45,7 @@ bool steps_alone(const Plan& plan) {
 
 CheckedRun::Arithmetic arithmetic_of(const TrainJob& job,
                                      const std::map<std::string, std::string>& keys) {
-  const Plan& plan = job.parts->plan;
+  const Plan& plan = job.made_parts->plan;
   const auto is = [&keys](const char* key, const char* value) {
     const auto found = keys.find(key);
     return found == keys.end() || found->second == value;
@@ -64,7 +64,7 @@ CheckedRun::Arithmetic arithmetic_of(const TrainJob& job,
 
 // Whether entries of the gradients themselves are sent, and what is not sent stays with its rank.
 bool feeds_back(const TrainJob& job) {
-  const Plan& plan = job.parts->plan;
+  const Plan& plan = job.made_parts->plan;
   const CompressionSettings& compression = plan.compression;
   return steps_alone(plan) && plan.role->name == "aggregate" && is_plain(job) &&
          plan.local.pack == Pack::gradient &&
@@ -86,7 +86,7 @@ std::vector<std::int32_t> group_sizes(const SharedParts& parts) {
   return sizes;
 }
 
-// Of a run whose wiring changes: what one of them promises counts for nothing.
+// The checks of a run whose wiring changes: the promises of a single wiring do not count.
 CheckedRun through_changes(CheckedRun run, std::int32_t world) {
   run.servers = world - run.workers;  // that may come
   run.plans_each_rank = false;
@@ -107,12 +107,12 @@ Duration usual_deadline(const SimJob& job) {
 }  // namespace
 
 CheckedRun checked_run(const TrainJob& job) {
-  const Plan& plan = job.parts->plan;
+  const Plan& plan = job.made_parts->plan;
   CheckedRun run;
   run.workers = job.run.workers();
   run.servers = plan.servers;
-  run.steps = job.parts->horizon.steps;
-  // Where the samples are dealt anew among fewer ranks, each takes at least as many steps.
+  run.steps = job.made_parts->horizon.steps;
+  // If samples are dealt anew among fewer ranks, each takes at least as many steps as planned.
   run.plans_each_rank = plan.role->plans_each_rank;
   const auto keys = resolved_values(job.wiring);
   const auto sums = keys.find("running_sums");
@@ -123,11 +123,11 @@ CheckedRun checked_run(const TrainJob& job) {
   run.gives_weight = sums != keys.end() && sums->second != "true" && plan.hierarchy == 1 &&
                      !plan.compression.enabled() && !biased;
   run.gives_sums = sums != keys.end() && sums->second == "true" && plan.hierarchy == 1;
-  run.group_sizes = group_sizes(*job.parts);
+  run.group_sizes = group_sizes(*job.made_parts);
   run.most_staleness = most_staleness(job);
   run.ranks_agree = plan.role->ranks_agree(plan);
   run.arithmetic = arithmetic_of(job, keys);
-  run.rate = job.parts->lr.base();
+  run.rate = job.made_parts->lr.base();
   run.feeds_back = feeds_back(job);
   run.seed = seed_of(job.options);
   return job.run.schedule.empty() ? run : through_changes(std::move(run), job.run.world_size());

@@ -6,7 +6,6 @@
 #include <random>
 
 #include "messages/random.hpp"
-#include "messages/text/names.hpp"
 
 namespace grapevine {
 namespace {
@@ -21,7 +20,7 @@ Error bad_spec(const std::string& spec) {
                    "of an hour at most");
 }
 
-std::optional<double> number_in(const std::string& text) {
+std::optional<double> plain_number_in(const std::string& text) {
   try {
     std::size_t used = 0;
     const double value = std::stod(text, &used);
@@ -32,7 +31,7 @@ std::optional<double> number_in(const std::string& text) {
 }
 
 std::optional<double> seconds_in(const std::string& text) {
-  if (const auto number = number_in(text)) return *number >= 0 ? number : std::nullopt;
+  if (const auto number = plain_number_in(text)) return *number >= 0 ? number : std::nullopt;
   const auto duration = parse_duration(text);
   if (!duration) return std::nullopt;
   return to_seconds(*duration);
@@ -93,7 +92,7 @@ Expected<ComputeTime> parse_compute_time(const std::string& spec, std::uint64_t 
   if (at == std::string::npos) return bad_spec(spec);
   const std::string first = value.substr(0, at), second = value.substr(at + between.size());
   // MU of a lognormal is a logarithm, not a time.
-  const auto a = name == "lognormal" ? number_in(first) : seconds_in(first);
+  const auto a = name == "lognormal" ? plain_number_in(first) : seconds_in(first);
   const auto b = seconds_in(second);
   const auto made = a && b ? distribution(name, *a, *b, seed) : std::nullopt;
   if (!made) return bad_spec(spec);

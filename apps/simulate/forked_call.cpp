@@ -42,7 +42,7 @@ void write_all(int descriptor, const std::string& text) {
   // A parent that a signal ends leaves no child behind.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) std::_Exit(1);
-  // What the parent does with these is not for its children.
+  // The handlers of the parent are not for its children.
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) std::signal(signal, SIG_DFL);
   int code = 0;
   try {

@@ -10,13 +10,15 @@
 
 namespace grapevine {
 
-// Messages wait behind others in a NIC, so those that were alone tell of the link, and of all
-// others the fast ones: the line is fitted, by relative error, to the tenth percentile of the times
-// of each size. The jitter is the mean distance of the median from it. Both are those of messages
-// that were alone, where a size has a few of them. Where nearly all messages have one size b, their
-// time t is all that a line can tell: alpha + b beta = t. What divides it is then, the first that
-// there is: a few small messages, messages that left one NIC one right after the other, or an
-// assumption.
+// Messages wait behind others in a NIC. The link shows in the messages that were alone, else in the
+// fast ones: a line is fitted, by relative error, to the tenth percentile of the times of each
+// size. The jitter is the mean distance of the median from it. Both use only messages that were
+// alone where a size has a few of them.
+//
+// If nearly all messages have one size b, their time t gives only the sum alpha + b beta = t. The
+// first of these that the trace has divides it: a few small messages (the fastest of them);
+// messages that left one NIC one right after the other (their distance is b beta); else alpha is
+// kUsualAlpha, at most t/2.
 class LinkFit {
  public:
   static constexpr double kUsualAlpha = 25e-6;  // s: what --network has where nothing is measured

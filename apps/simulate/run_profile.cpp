@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <deque>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -13,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/console/console.hpp"
+#include "apps/console/files/run_files.hpp"
 #include "apps/trace/run_layout.hpp"
 #include "apps/trace/trace_scan.hpp"
 #include "apps/trace/training_clock.hpp"
@@ -157,8 +157,8 @@ class Survey {
     last = {record.sequence, record.time_ns, sent};
   }
 
-  // What lies between a run and its resumption, or the loss of a rank and its return, is no work of
-  // the rank, and on the way of no message.
+  // The time between a run and its resumption, or between the loss of a rank and its return, is
+  // neither work of the rank nor part of the way of a message.
   void forget_open(const TraceRecord& record) {
     began_ns_[record.rank] = record.time_ns;
     if (record.rank >= static_cast<Rank>(ranks_.size())) return;
@@ -240,22 +240,15 @@ std::vector<std::int32_t> nodes_of(const RunLayout& layout, const std::string& n
   return each;
 }
 
-Expected<nlohmann::json> read_summary(const std::string& run) {
-  const std::string path = run + "/summary.json";
-  std::ifstream file(path);
-  const nlohmann::json summary = nlohmann::json::parse(file, nullptr, false);
-  if (summary.is_discarded() || !summary.is_object())
-    return bad_input(path + ": expected the summary of a run: give the folder of one that ended");
-  return summary;
-}
-
-std::int64_t integer_of(const nlohmann::json& summary, const char* key, std::int64_t otherwise) {
+std::int64_t integer_of(const nlohmann::ordered_json& summary, const char* key,
+                        std::int64_t otherwise) {
   const auto found = summary.find(key);
   return found != summary.end() && found->is_number() ? found->get<std::int64_t>() : otherwise;
 }
 
-// As the run was told; an earlier program's summary lacks it: from the samples of all ranks.
-std::int64_t batch_size_of(const nlohmann::json& summary, const RunProfile& profile) {
+// The batch size of the options; a summary of an earlier program lacks it: then from the samples of
+// all ranks.
+std::int64_t batch_size_of(const nlohmann::ordered_json& summary, const RunProfile& profile) {
   const auto options = summary.find("options");
   if (options != summary.end() && options->is_object()) {
     const auto given = options->find("batch-size");
@@ -316,8 +309,11 @@ std::string RunProfile::network_note() const {
 }
 
 Expected<RunProfile> read_profile(const std::string& run, Console& console) {
-  const auto summary = read_summary(run);
-  if (!summary) return summary.error();
+  const auto summary = run_summary(run);
+  if (!summary)
+    return bad_input(run +
+                     "/summary.json: expected the summary of a run: give the folder of one that "
+                     "ended");
   auto trace = MergedTrace::open(run);
   if (!trace) return trace.error();
   if (trace->sampled() > 1)

@@ -33,7 +33,7 @@ struct RunProfile {
   // from another step on.
   DelayModel::Term compute_time() const;
   NetworkModel network() const;
-  // What was assumed of it; empty: nothing.
+  // The assumptions about the network; empty: none.
   std::string network_note() const;
 };
 

@@ -38,7 +38,7 @@ std::vector<Fault> shrink_faults(std::vector<Fault> faults,
 
 }  // namespace
 
-// Which ranks come later is no fault.
+// Joins are kept: they are part of the run, not faults.
 std::vector<Fault> shrink(std::vector<Fault> faults,
                           const std::function<bool(const std::vector<Fault>&)>& fails) {
   const auto first_fault =

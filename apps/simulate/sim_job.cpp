@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "algorithms/wiring/role_type.hpp"
+#include "apps/console/verb_options.hpp"
 #include "apps/simulate/compute_time.hpp"
 #include "apps/train/train_computes.hpp"
 #include "gpu/quadratic_compute.hpp"
@@ -22,9 +23,7 @@ constexpr std::uint64_t kTraceRunStream = 0x7472616365;  // messages/random.hpp:
 Expected<void> place_here(TrainJob& job) {
   TrainOptions& o = job.options;
   if (o.workers == kWorkersAsUsual) o.workers = kUsualWorkers;
-  if (o.workers < 1 || o.workers > kMostWorkers)
-    return bad_input("--workers " + std::to_string(o.workers) + ": expected 1.." +
-                     std::to_string(kMostWorkers));
+  if (auto checked = check_range("--workers", o.workers, 1, kMostWorkers); !checked) return checked;
   o.transport = "inproc";
   // One thread does everything: more of them would only change the order of sums.
   job.run.threads = 1;
@@ -42,7 +41,7 @@ bool sends_whole_models(const SharedParts& parts) {
   return parts.graph && parts.plan.hierarchy == 1 && !parts.plan.role->parts_inside;
 }
 
-// What depends on the bytes of a vector does not go with parameters that stand for others.
+// Keys that depend on the bytes of a vector do not go with parameters that stand for others.
 Expected<void> check_sizes(const Wiring& wiring) {
   const std::string why =
       " does not go with --maths none, whose few parameters are of other sizes: ";
@@ -200,35 +199,44 @@ class Maker {
     job.run.deaths = deaths_of(made_.faults);
     job.run.returns = returns_of(made_.faults);
     job.run.trace.skews = skews_of(made_.faults);
-    SimConfig config;
-    config.world_size = job.run.world_size();
-    config.network = *model;
-    config.link_faults = link_faults_of(made_.faults);
-    config.pauses = pauses_of(made_.faults);
-    config.seed = seed_of(job.options);
-    if (made_.stand_in > 0)
-      config.model_scale =
-          static_cast<double>(made_.parameters) / static_cast<double>(made_.stand_in);
-    if (model->loss > 0) {
-      const auto keys = job.wiring.keys();
-      const auto sums = keys.find("running_sums");
-      if (sums == keys.end() || sums->second != "true")
-        return bad_input("--network loss=" + number_text(model->loss) +
-                         ": this wiring waits for every message: only gossip with "
-                         "wiring.running_sums = 'true' can lose some");
-      config.may_lose = [](const Envelope& message) {
-        return std::holds_alternative<Share>(message.payload);
-      };
-    }
+    if (auto fits = check_loss(job, *model); !fits) return fits;
     // Markers go from every rank to every other: a million messages for a thousand ranks.
     if (options_.maths == "none") job.run.checkpoint_folder.clear();
     job.run.world = std::make_shared<VirtualWorld>();
     job.run.world->deadline = from_seconds(options_.deadline_s);
     job.run.world->control_delay = from_seconds(model->control);
     job.run.world->network =
-        std::make_shared<SimTransport>(std::move(config), [] { return Timestamp{0}; });
+        std::make_shared<SimTransport>(sim_config(job, *model), [] { return Timestamp{0}; });
     job.run.transport = job.run.world->network;
     return {};
+  }
+
+  // Whether the wiring allows that messages are lost, where the network loses some.
+  static Expected<void> check_loss(const TrainJob& job, const NetworkModel& model) {
+    if (model.loss <= 0) return {};
+    const auto keys = job.wiring.keys();
+    const auto sums = keys.find("running_sums");
+    if (sums != keys.end() && sums->second == "true") return {};
+    return bad_input("--network loss=" + number_text(model.loss) +
+                     ": this wiring waits for every message: only gossip with "
+                     "wiring.running_sums = 'true' can lose some");
+  }
+
+  SimConfig sim_config(const TrainJob& job, const NetworkModel& model) const {
+    SimConfig config;
+    config.world_size = job.run.world_size();
+    config.network = model;
+    config.link_faults = link_faults_of(made_.faults);
+    config.pauses = pauses_of(made_.faults);
+    config.seed = seed_of(job.options);
+    if (made_.stand_in > 0)
+      config.model_scale =
+          static_cast<double>(made_.parameters) / static_cast<double>(made_.stand_in);
+    if (model.loss > 0)
+      config.may_lose = [](const Envelope& message) {
+        return std::holds_alternative<Share>(message.payload);
+      };
+    return config;
   }
 
   Expected<void> plan_faults(TrainJob& job, const NetworkModel& network, Duration compute) {
@@ -267,7 +275,7 @@ std::int32_t most_crashes(const RunConfig& run) {
   const std::int32_t begin = run.beginning_workers();
   const std::int32_t least = run.min_workers > 0 ? run.min_workers : begin / 2 + 1;
   const std::int32_t crashes = std::max(0, begin - least);
-  // Of nodes one keeps the rank that exchanges for it.
+  // One node keeps the rank that exchanges for it.
   return node_size(plan) > 1 ? std::min(crashes, run.workers() / plan.hierarchy - 1) : crashes;
 }
 
@@ -278,7 +286,8 @@ Expected<SimJob> make_sim_job(const SimOptions& options) {
   auto job = make_train_job(options.train, maker.hooks());
   if (!job) return job.error();
   made.job = *std::move(job);
-  // Of a trace whose bytes are to be the same each time.
+  // The number of the run depends on the seed alone, so that the trace has the same bytes each
+  // time.
   made.job.run.trace.header.run = mix_seed(seed_of(options.train), kTraceRunStream);
   return made;
 }

@@ -1,33 +1,22 @@
 #include "apps/simulate/sim_options.hpp"
 
-#include <cmath>
 #include <string>
 #include <utility>
 
-#include "apps/console/help_format.hpp"
 #include "apps/console/verb_options.hpp"
+#include "apps/train/options/option_traits.hpp"
 #include "messages/text/names.hpp"
-#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 namespace {
 
-// Options of `train` for processes and programs beside the run.
-const std::pair<const char*, std::string TrainOptions::*> kNotSimulated[] = {
-    {"--requeue-command", &TrainOptions::requeue_command},
-    {"--metrics-port", &TrainOptions::metrics_port},
-    {"--tls", &TrainOptions::tls},
-    {"--join", &TrainOptions::join},
-    {"--control", &TrainOptions::control},
-    {"--on-failure", &TrainOptions::on_failure}};
+constexpr double kMostVirtualSeconds = 1e9;
+constexpr std::int64_t kMostJobs = 1024;
+constexpr std::int64_t kMostParameters = std::int64_t{1} << 40;
 
-// Options that are refused, and those that concern them, are in no help.
 void hide_what_is_not_simulated(CLI::App& app) {
-  for (const auto& [name, value] : kNotSimulated) app.get_option(name)->group("");
-  for (const char* name :
-       {"--cluster", "--processes", "--restarts", "--secret-file", "--transport", "--resume",
-        "--max-ranks", "--tensorboard", "--network-interface", "--trust-fabric", "--join-timeout"})
-    app.get_option(name)->group("");
+  for (const std::string& name : options_with(OptionTraits::kNotSimulated))
+    app.get_option("--" + name)->group("");
 }
 
 }  // namespace
@@ -90,52 +79,57 @@ Expected<void> read_trace_option(const CLI::App& app, SimOptions& options, Conso
 
 namespace {
 
-Error not_simulated(const std::string& name) {
-  return bad_input(name + " does not go with simulate: leave it out");
+Error not_simulated(const std::string& name, const TrainOptions& options) {
+  const std::string start = "--" + name + " does not go with simulate";
+  if (name == "cluster" || name == "processes")
+    return bad_input("--cluster does not go with simulate: a simulated run is one process");
+  if (name == "transport")
+    return bad_input("--transport " + options.transport +
+                     " does not go with simulate, whose transport is --network: leave it out");
+  if (name == "resume") return bad_input(start + ": a simulated run begins at its first step");
+  if (name == "max-ranks") return bad_input(start + ": --fail join=R@T says which ranks come");
+  return bad_input(start + ": leave it out");
+}
+
+Expected<void> check_is_simulated(const TrainOptions& options) {
+  for (const std::string& name : options_with(OptionTraits::kRefusedInSimulation)) {
+    const bool as_simulated = name == "transport" && options.transport == "inproc";
+    if (!as_simulated && !is_default(options, traits_of(name))) return not_simulated(name, options);
+  }
+  return {};
 }
 
 }  // namespace
 
-void leave_out_variables(const CLI::App& app, SimOptions& options) {
-  const auto is_variable = [&app](const char* name) {
+void leave_out_variables(CLI::App& app, SimOptions& options) {
+  const auto is_variable = [&app](const std::string& name) {
     return from_environment(*app.get_option(name));
   };
-  TrainOptions& train = options.train;
   if (is_variable("--jobs") && options.seeds.empty()) options.jobs = 0;
-  if (is_variable("--tensorboard")) train.tensorboard = false;
-  if (is_variable("--max-ranks")) train.max_ranks = 0;
-  for (const auto& [name, value] : kNotSimulated)
-    if (is_variable(name)) (train.*value).clear();
+  for (const std::string& name : options_with(OptionTraits::kRefusedInSimulation)) {
+    if (!is_variable("--" + name)) continue;
+    app.get_option("--" + name)->clear();  // job.toml and a campaign's commands do not state it
+    set_default(options.train, traits_of(name));
+  }
 }
 
 Expected<void> check_sim_options(const SimOptions& o) {
   const TrainOptions& t = o.train;
   if (o.maths != "full" && o.maths != "quadratic" && o.maths != "none")
     return unknown_name("--maths", o.maths, {"full", "quadratic", "none"});
-  if (o.parameters < 0 || o.parameters > std::int64_t{1} << 40)
-    return bad_input("--parameters " + std::to_string(o.parameters) + ": expected 1..2^40");
+  if (o.parameters != 0)
+    if (auto checked = check_range("--parameters", o.parameters, 1, kMostParameters); !checked)
+      return checked;
   if (o.parameters > 0 && o.maths == "full")
     return bad_input("--parameters " + std::to_string(o.parameters) +
                      " does not go with --maths full, whose model has a size: use --maths "
                      "quadratic or none");
-  if (!std::isfinite(o.deadline_s) || o.deadline_s < 0 || o.deadline_s > 1e9)
-    return bad_input("--deadline " + number_text(o.deadline_s) + ": expected seconds, 0 or more");
-  if (o.jobs < 0 || o.jobs > 1024)
-    return bad_input("--jobs " + std::to_string(o.jobs) + ": expected 0..1024");
-  if (!t.cluster.empty() || t.processes != 0)
-    return bad_input("--cluster does not go with simulate: a simulated run is one process");
-  if (!t.transport.empty() && t.transport != "inproc")
-    return bad_input("--transport " + t.transport +
-                     " does not go with simulate, whose transport is --network: leave it out");
-  if (!t.resume.empty())
-    return bad_input(
-        "--resume does not go with simulate: a simulated run begins at its first step");
-  for (const auto& [name, value] : kNotSimulated)
-    if (!(t.*value).empty()) return not_simulated(name);
-  if (t.max_ranks != 0)
-    return bad_input(
-        "--max-ranks does not go with simulate: --fail join=R@T says which ranks come");
-  if (t.tensorboard) return not_simulated("--tensorboard");
+  if (auto checked = first_error(
+          {check_range("--deadline", o.deadline_s, 0, kMostVirtualSeconds, " seconds, 0: none"),
+           check_range("--jobs", o.jobs, 0, kMostJobs)});
+      !checked)
+    return checked;
+  if (auto simulated = check_is_simulated(t); !simulated) return simulated;
   if (!t.init.empty() && o.maths != "full")
     return bad_input("--init does not go with --maths " + o.maths +
                      ", which has no model to begin from: use --maths full, or leave it out");

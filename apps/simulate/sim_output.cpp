@@ -18,10 +18,10 @@ namespace {
 
 // Gives each call to the figures and to the files. The losses of a stand-in for the parameters are
 // in neither.
-class BothObservers : public RunObserver {
+class BothObservers : public ForwardingObserver {
  public:
   BothObservers(std::shared_ptr<RunTally> tally, std::shared_ptr<RunOutput> rows, bool has_losses)
-      : tally_(std::move(tally)), rows_(std::move(rows)), has_losses_(has_losses) {}
+      : ForwardingObserver(std::move(tally)), rows_(std::move(rows)), has_losses_(has_losses) {}
 
   void on_step(const StepReport& given) override {
     constexpr int kRowsAtOnce = 1024;
@@ -29,34 +29,48 @@ class BothObservers : public RunObserver {
     if (!has_losses_) report.loss = std::numeric_limits<double>::quiet_NaN();
     if (report.logged) rows_->on_step(report);
     report.logged = report.logged && has_losses_;
-    tally_->on_step(report);
+    ForwardingObserver::on_step(report);
     if (++steps_ % kRowsAtOnce == 0) rows_->on_idle();
   }
-  void on_figures(const RankFigures& figures) override { rows_->on_figures(figures); }
+  void on_figures(const RankFigures& figures) override {
+    ForwardingObserver::on_figures(figures);
+    rows_->on_figures(figures);
+  }
   void on_rank_lost(Rank rank) override {
-    tally_->on_rank_lost(rank);
+    ForwardingObserver::on_rank_lost(rank);
     rows_->on_rank_lost(rank);
   }
-  void on_rank_returned(Rank rank) override { rows_->on_rank_returned(rank); }
-  void on_changed(const LiveSettings& changed) override { rows_->on_changed(changed); }
+  void on_rank_returned(Rank rank) override {
+    ForwardingObserver::on_rank_returned(rank);
+    rows_->on_rank_returned(rank);
+  }
+  void on_rank_joined(Rank rank) override {
+    ForwardingObserver::on_rank_joined(rank);
+    rows_->on_rank_joined(rank);
+  }
+  void on_changed(const LiveSettings& changed) override {
+    rows_->on_changed(changed);  // the progress keeps its name
+  }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override {
-    tally_->on_validation(epoch, evaluation);
+    ForwardingObserver::on_validation(epoch, evaluation);
     rows_->on_validation(epoch, evaluation);
   }
   void on_checkpoint(const std::string& path) override {
-    tally_->on_checkpoint(path);
+    ForwardingObserver::on_checkpoint(path);
     rows_->on_checkpoint(path);
   }
-  void on_warning(const std::string& message) override { rows_->on_warning(message); }
+  void on_warning(const std::string& message) override {
+    ForwardingObserver::on_warning(message);
+    rows_->on_warning(message);
+  }
   void on_end(RunResult result) override {
     rows_->on_idle();
-    tally_->on_end(result);
+    ForwardingObserver::on_end(result);
     rows_->on_end(std::move(result));
   }
 
  private:
-  std::shared_ptr<RunTally> tally_;
-  std::shared_ptr<RunOutput> rows_;
+  const std::shared_ptr<RunOutput> rows_;
   const bool has_losses_;
   std::int64_t steps_ = 0;
 };

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "actors/run/simulation/run_virtual.hpp"
+
 namespace grapevine {
 
 SimOutcome run_sim(RunConfig run, std::shared_ptr<RunObserver> observer) {

@@ -408,6 +408,29 @@ TEST(SimulateCommand, ARunSurvivesACrashThatItsWiringAllows) {
   EXPECT_EQ(summary["faults"], "crash=2@100ms");
 }
 
+// Of a cluster's profile.
+TEST(SimulateCommand, VariablesThatMeanNothingHereAreLeftOut) {
+  ProcessOptions options;
+  options.environment = {"GRAPEVINE_TRANSPORT=tcp", "GRAPEVINE_CLUSTER=node1:7000",
+                         "GRAPEVINE_PROCESSES=8", "GRAPEVINE_RESUME=auto",
+                         "GRAPEVINE_METRICS_PORT=9100"};
+  const auto run =
+      run_process({"simulate", "--workers", "2", "--steps", "3", "--maths", "quadratic",
+                   "--parameters", "100", "--out", folder("simulated_variables")},
+                  options);
+  EXPECT_EQ(run.exit_code, 0) << run.describe();
+}
+
+TEST(SimulateCommand, SaysWhatTheRunSaysOfItsFaults) {
+  const auto run =
+      run_process({"simulate", "--workers", "4", "--steps", "10", "--maths", "quadratic",
+                   "--parameters", "1000", "--compute", "20ms", "--algorithm", "sgp", "--fail",
+                   "crash=2@0.1", "--out", folder("simulated_warning")});
+  EXPECT_EQ(run.exit_code, 0) << run.describe();
+  EXPECT_NE(run.err.find("the other ranks continue without it"), std::string::npos)
+      << run.describe();
+}
+
 TEST(SimulateCommand, TraceReadsASimulatedRun) {
   const std::string out = folder("simulated_trace");
   const auto summary = simulate(std::string(kSmall) + " --algorithm ar --delay rank=1:30ms", out);
@@ -463,6 +486,15 @@ TEST(SimulateCommand, TraceNamesTheLossThatRanksHaveWaitedFor) {
   const std::string slowest = trace.output(out + " --blame slowest");
   EXPECT_NE(slowest.find("until rank 1 was known to be lost"), std::string::npos) << slowest;
   EXPECT_EQ(slowest.find("for a timer"), std::string::npos) << slowest;
+  // The members agree a second after the crash: three ranks have waited for them.
+  const auto all = nlohmann::json::parse(trace.output(out + " --blame all --json"));
+  ASSERT_EQ(all["culprits"].size(), 1U) << all.dump();
+  const auto& loss = all["culprits"][0];
+  EXPECT_EQ(loss["kind"], "loss");
+  EXPECT_EQ(loss["rank"], 1);
+  EXPECT_EQ(loss["stalls"], 1);
+  EXPECT_GT(loss["seconds"].get<double>(), 0.5 * 3) << all.dump();
+  EXPECT_LE(loss["seconds"].get<double>(), all["waited_seconds"].get<double>());
 }
 
 // The clocks of two ranks are off in the trace: the reader aligns them, and nothing else changes.
@@ -529,6 +561,19 @@ TEST(SimulateCommand, RefusesWhatASimulationCannotMean) {
     ASSERT_FALSE(outcome.result.ok()) << options;
     EXPECT_EQ(outcome.result.error().code, Errc::bad_input) << options;
   }
+}
+
+TEST(SimulateCommand, ItsJobFileStatesNoVariableThatWasLeftOut) {
+  const std::string out = folder("simulated_profile");
+  ProcessOptions profile;
+  profile.environment = {"GRAPEVINE_TLS=certificates", "GRAPEVINE_TENSORBOARD=true"};
+  const ProcessResult run = run_process({"simulate", "--workers", "2", "--steps", "2", "--maths",
+                                         "none", "--parameters", "99", "--out", out},
+                                        profile);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const ProcessResult again =
+      run_process({"simulate", out + "/job.toml", "--out", folder("simulated_again")});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
 }
 
 ProcessResult campaign(const std::vector<std::string>& more) {

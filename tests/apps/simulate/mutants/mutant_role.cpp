@@ -56,7 +56,6 @@ class MutantRole final : public Role {
   }
   void on_timer(Env& env, TimerId id) override { inner_->on_timer(mutant(env), id); }
   void on_peer_down(Env& env, Rank peer) override { inner_->on_peer_down(mutant(env), peer); }
-  void on_peer_up(Env& env, Rank peer) override { inner_->on_peer_up(mutant(env), peer); }
   FrozenTensor debiased() const override { return inner_->debiased(); }
   void restart(FrozenTensor z) override { inner_->restart(std::move(z)); }
   FrozenTensor numerator() const override { return inner_->numerator(); }
