@@ -15,9 +15,12 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/run/delay.hpp"
+#include "apps/bench/bench_mix.hpp"
 #include "apps/bench/bench_partial.hpp"
 #include "apps/bench/bench_rank.hpp"
 #include "apps/bench/bench_sparse.hpp"
+#include "apps/bench/bench_trace.hpp"
+#include "apps/bench/temporary_folder.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/launch/launch_job.hpp"
 #include "apps/train/quantiles.hpp"
@@ -28,6 +31,7 @@
 #include "net/inproc/inproc.hpp"
 #include "net/shm/shm.hpp"
 #include "net/tcp/tcp.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 #include "net/ucx/ucx.hpp"
 
 namespace grapevine {
@@ -272,11 +276,9 @@ Expected<std::unique_ptr<RemoteTransport>> make_remote(const BenchOptions& bench
   if (name == "shm") return make_shm_transport({});
   TcpOptions options;
   options.host = "127.0.0.1";
-  if (!bench.tls.empty()) {
-    auto loaded = tcp::TlsContext::load(bench.tls);
-    if (!loaded) return Error{loaded.error().code, "--tls: " + loaded.error().message};
-    options.tls = *std::move(loaded);
-  }
+  auto certificates = tcp::load_certificates(bench.tls);
+  if (!certificates) return certificates.error();
+  options.tls = *std::move(certificates);
   auto tcp = make_tcp_transport(options);
   if (!tcp || name == "tcp") return tcp;
   AutoParts parts;
@@ -312,32 +314,6 @@ Expected<void> run_rank(const BenchOptions& options, BenchReport& report) {
     report.add(bytes, std::move(seconds));
   });
 }
-
-// A fresh folder that goes away with the object.
-class TemporaryFolder {
- public:
-  static Expected<std::unique_ptr<TemporaryFolder>> make() {
-    std::error_code error;
-    const fs::path parent = fs::temp_directory_path(error);
-    if (error) return Error{Errc::io, "no folder for temporary files: " + error.message()};
-    std::string name = (parent / "grapevine-bench-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr)
-      return Error{Errc::io, name + ": cannot be made: set TMPDIR to a folder that can be written"};
-    return std::unique_ptr<TemporaryFolder>(new TemporaryFolder(name));
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
-
-  const std::string path_;
-};
 
 std::string short_number(double value) {
   char text[32];
@@ -399,7 +375,8 @@ class BenchCommand final : public Command {
     app.add_option("kind", o_.kind,
                    "p2p: messages from rank 0 to rank 1. allreduce: the sum on all ranks. partial: "
                    "sums that do not wait "
-                   "for all. sparse: selecting and merging entries, in this process");
+                   "for all. In this process: sparse: selecting and merging entries. mix: the "
+                   "arithmetic of a step. trace: recording, writing and reading a message trace");
     add_option(
         app, "transport", o_.transport,
         "inproc (all ranks in this process), or auto, shm, tcp or ucx (a process for each rank)");
@@ -421,17 +398,16 @@ class BenchCommand final : public Command {
         "number of messages; up to 8 bytes: the time of a round trip.\nallreduce: the time from a "
         "barrier to the sum on rank 0; GB/s: 2(N-1)/N x bytes over the median.\nUCX_TLS and "
         "UCX_NET_DEVICES choose what ucx uses.\nsparse: lines for select, select-sampled, "
-        "torch-topk and merge; --bytes is 104857600 by default.");
+        "torch-topk and merge; mix: for memcpy, fold, meet, debias, sgd-step, torch-sgd and "
+        "push-sum-step; --bytes of both is 104857600 by default. trace: lines for record, encode, "
+        "write and read; --bytes, the size of the file, is 10000000 by default.");
   }
 
   Expected<void> run(Console& console) override {
     if (auto read = read_config_file(*app_, config_); !read) return read;
     if (auto checked = check(); !checked) return checked;
     if (o_.transport != "tcp") o_.tls.clear();
-    if (o_.kind == "sparse") {
-      if (bytes_option_->count() == 0) o_.bytes = {std::int64_t{100} << 20};
-      return run_sparse_bench({o_.bytes, o_.densities, o_.iterations, o_.json}, console.out);
-    }
+    if (is_of_one_process()) return run_here(console);
     BenchReport report(o_, console.out);
     if (o_.transport == "inproc") return run_inproc(o_, report);
     if (o_.as_rank >= 0) return run_rank(o_, report);
@@ -439,6 +415,18 @@ class BenchCommand final : public Command {
   }
 
  private:
+  bool is_of_one_process() const {
+    return o_.kind == "sparse" || o_.kind == "mix" || o_.kind == "trace";
+  }
+
+  Expected<void> run_here(Console& console) {
+    const std::int64_t usual = o_.kind == "trace" ? 10'000'000 : std::int64_t{100} << 20;
+    if (bytes_option_->count() == 0) o_.bytes = {usual};
+    if (o_.kind == "mix") return run_mix_bench({o_.bytes, o_.iterations, o_.json}, console.out);
+    if (o_.kind == "trace") return run_trace_bench({o_.bytes, o_.iterations, o_.json}, console.out);
+    return run_sparse_bench({o_.bytes, o_.densities, o_.iterations, o_.json}, console.out);
+  }
+
   // The environment variable is for all commands: it does not ask for TLS here.
   bool asks_for_tls() const {
     const char* const variable = std::getenv(environment_name("tls").c_str());
@@ -446,13 +434,10 @@ class BenchCommand final : public Command {
   }
 
   Expected<void> check() const {
-    const auto out_of_range = [](const std::string& option, std::int64_t value, std::int64_t least,
-                                 std::int64_t most) {
-      return bad_input(option + " " + std::to_string(value) + ": expected " +
-                       std::to_string(least) + ".." + std::to_string(most));
-    };
-    static const std::vector<std::string> kinds = {"p2p", "allreduce", "partial", "sparse"};
-    if (o_.kind.empty()) return bad_input("bench what? p2p, allreduce, partial or sparse");
+    static const std::vector<std::string> kinds = {"p2p",    "allreduce", "partial",
+                                                   "sparse", "mix",       "trace"};
+    if (o_.kind.empty())
+      return bad_input("no benchmark given: choose p2p, allreduce, partial, sparse, mix or trace");
     if (std::find(kinds.begin(), kinds.end(), o_.kind) == kinds.end())
       return unknown_name("benchmark", o_.kind, kinds);
     for (const std::string& skew : o_.skew)
@@ -460,8 +445,8 @@ class BenchCommand final : public Command {
         return bad_input("--skew '" + skew + "': expected " + parsed.error().message);
     if (all_reduces().count(o_.all_reduce) == 0)
       return unknown_name("--all-reduce", o_.all_reduce, {"ring", "direct", "doubling", "auto"});
-    if (o_.quorum < 0 || o_.quorum > o_.ranks)
-      return out_of_range("--quorum", o_.quorum, 1, o_.ranks);
+    if (o_.quorum != 0)
+      if (auto checked = check_range("--quorum", o_.quorum, 1, o_.ranks); !checked) return checked;
     for (const double density : o_.densities)
       if (!(density > 0 && density <= 1))
         return bad_input("--density " + short_number(density) +
@@ -474,14 +459,13 @@ class BenchCommand final : public Command {
           "--transport ucx: UCX is not in this build: install libucx-dev and build "
           "again, or use tcp");
     const std::int32_t least = o_.kind == "p2p" ? 2 : 1;
-    if (o_.ranks < least || o_.ranks > kMaxRanks)
-      return out_of_range("--ranks", o_.ranks, least, kMaxRanks);
+    if (auto checked = check_range("--ranks", o_.ranks, least, kMaxRanks); !checked) return checked;
+    const std::int64_t least_bytes = is_of_one_process() ? 4 : 1;
     for (const std::int64_t bytes : o_.bytes)
-      if (const std::int64_t least = o_.kind == "sparse" ? 4 : 1;
-          bytes < least || bytes > kMaxMessageBytes)
-        return out_of_range("--bytes", bytes, least, kMaxMessageBytes);
-    if (o_.iterations < 1 || o_.iterations > kMaxIterations)
-      return out_of_range("--iterations", o_.iterations, 1, kMaxIterations);
+      if (auto checked = check_range("--bytes", bytes, least_bytes, kMaxMessageBytes); !checked)
+        return checked;
+    if (auto checked = check_range("--iterations", o_.iterations, 1, kMaxIterations); !checked)
+      return checked;
     if (asks_for_tls() && o_.transport != "tcp")
       return bad_input("--tls goes with --transport tcp: " + o_.transport + " does not encrypt");
     if (o_.as_rank >= o_.ranks || (o_.as_rank >= 0) != !o_.meet_in.empty())

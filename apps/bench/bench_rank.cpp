@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "algorithms/collectives/exact_reduction.hpp"
+#include "algorithms/collectives/reduction.hpp"
 #include "messages/random.hpp"
 #include "messages/tensor_memory.hpp"
 
@@ -227,8 +228,9 @@ float sum_by_pairs(std::int32_t first, std::int32_t count, std::int32_t core, st
 
 // The sum of element i, taken in the order that the all-reduce promises: around the ring the rank
 // that slice `slice` is named after comes first.
-float exact_sum(std::int32_t ranks, std::int32_t slice, std::int64_t i, ExactReduce way) {
-  if (way != ExactReduce::doubling) return sum_from(way == ExactReduce::ring ? slice : 0, ranks, i);
+float exact_sum(std::int32_t ranks, std::int32_t slice, std::int64_t i, ExactReduce algorithm) {
+  if (algorithm != ExactReduce::doubling)
+    return sum_from(algorithm == ExactReduce::ring ? slice : 0, ranks, i);
   std::int32_t core = 1;
   while (2 * core <= ranks) core *= 2;
   return sum_by_pairs(0, core, core, ranks, i);
@@ -241,12 +243,13 @@ std::uint32_t bits_of(float value) {
   return bits;
 }
 
-Expected<void> check_sum(const at::Tensor& sum, std::int32_t ranks, Rank rank, ExactReduce way) {
+Expected<void> check_sum(const at::Tensor& sum, std::int32_t ranks, Rank rank,
+                         ExactReduce algorithm) {
   const float* values = sum.data_ptr<float>();
   for (std::int32_t slice = 0; slice < ranks; ++slice) {
     const std::int64_t end = sum.numel() * (slice + 1) / ranks;
     for (std::int64_t i = sum.numel() * slice / ranks; i < end; ++i) {
-      const float wanted = exact_sum(ranks, slice, i, way);
+      const float wanted = exact_sum(ranks, slice, i, algorithm);
       if (bits_of(wanted) != bits_of(values[i]))
         return Error{Errc::failed, "wrong sum: element " + std::to_string(i) + " on rank " +
                                        std::to_string(rank) + " is " + std::to_string(values[i]) +
@@ -291,9 +294,9 @@ class AllReduce final : public BenchRank {
     at::Tensor values = at::empty({floats}, at::TensorOptions(at::kFloat));
     for (std::int64_t i = 0; i < floats; ++i) values.data_ptr<float>()[i] = pseudo_random(rank_, i);
     if (Expected<void> done = reduce(values); !done) return done;
-    const ExactReduce way =
+    const ExactReduce algorithm =
         all_reduce_for(plan_.all_reduce, ranks(), floats * std::int64_t{sizeof(float)});
-    if (Expected<void> right = check_sum(values, ranks(), rank_, way); !right) return right;
+    if (Expected<void> right = check_sum(values, ranks(), rank_, algorithm); !right) return right;
     for (std::int64_t i = -kWarmUps; i < plan_.iterations; ++i) {
       values.fill_(1);
       if (Expected<void> done = barrier(); !done) return done;

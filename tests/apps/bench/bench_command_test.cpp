@@ -135,19 +135,39 @@ TEST(BenchCommandLine, FileEnvironmentAndCommandLineInThisOrder) {
 }
 
 TEST(BenchCommandLine, EveryKindSaysWhatItMeasured) {
-  const auto result = run_process(
-      {"bench", "sparse", "--bytes", "4000", "--density", "0.01", "--iterations", "2", "--json"});
-  ASSERT_EQ(result.exit_code, 0) << result.describe();
-  const std::vector<json> objects = objects_of(result.out);
-  EXPECT_EQ(objects.size(), 4U);
-  for (const json& object : objects) {
-    EXPECT_EQ(object.at("kind"), "sparse");
-    EXPECT_EQ(object.at("transport"), "inproc");
-    EXPECT_EQ(object.at("ranks"), 1);
-    EXPECT_EQ(object.at("bytes"), 4000);
-    for (const char* key : {"median_s", "p10_s", "p99_s", "bandwidth_gbps"})
-      EXPECT_GE(object.at(key), 0) << key;
+  const std::map<std::string, std::vector<std::string>> operations = {
+      {"sparse", {"select", "select-sampled", "torch-topk", "merge"}},
+      {"mix", {"memcpy", "fold", "meet", "debias", "sgd-step", "torch-sgd", "push-sum-step"}},
+      {"trace", {"record", "encode", "write", "read"}}};
+  const TemporaryDirectory folder;
+  ProcessOptions options;
+  options.environment = {"TMPDIR=" + folder.path().string()};
+  for (const auto& [kind, names] : operations) {
+    std::vector<std::string> command = {"bench", kind, "--bytes", "4000", "--iterations", "2"};
+    if (kind == "sparse") command.insert(command.end(), {"--density", "0.01"});
+    const ProcessResult plain = run_process(command, options);
+    ASSERT_EQ(plain.exit_code, 0) << plain.describe();
+    command.emplace_back("--json");
+    const ProcessResult result = run_process(command, options);
+    ASSERT_EQ(result.exit_code, 0) << result.describe();
+    const std::vector<json> objects = objects_of(result.out);
+    ASSERT_EQ(objects.size(), names.size()) << result.describe();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const json& object = objects[i];
+      EXPECT_EQ(object.at("operation"), names[i]);
+      EXPECT_NE(plain.out.find(names[i]), std::string::npos) << plain.out;
+      EXPECT_EQ(object.at("kind"), kind);
+      EXPECT_EQ(object.at("transport"), "inproc");
+      EXPECT_EQ(object.at("ranks"), 1);
+      EXPECT_EQ(object.at("bytes"), 4000);
+      for (const char* key : {"median_s", "p10_s", "p99_s", "bandwidth_gbps"})
+        EXPECT_GE(object.at(key), 0) << key;
+    }
+    if (kind == "trace") {
+      EXPECT_GT(objects[0].at("records"), 0);
+    }
   }
+  EXPECT_TRUE(fs::is_empty(folder.path())) << "a file is left behind";
 }
 
 // Also in the thread of one rank of several.
