@@ -7,6 +7,7 @@
 #include <toml++/toml.h>
 
 #include "algorithms/wiring/role_type.hpp"
+#include "apps/train/options/option_traits.hpp"
 #include "apps/train/train_place.hpp"
 #include "gpu/device.hpp"
 #include "messages/text/number_text.hpp"
@@ -60,17 +61,12 @@ std::string resolved_value(const CLI::Option& option, const std::string& name,
                            const TrainOptions& options, const Wiring& wiring) {
   const auto changed = options.changed.find(name);
   if (changed != options.changed.end()) return changed->second;
-  if (name == "algorithm") return options.algorithm;
-  if (name == "workers") return std::to_string(options.workers);
-  if (name == "transport") return options.transport;
-  if (name == "threads") return std::to_string(options.threads);
-  if (name == "device") return options.device;
-  if (name == "batch-size") return std::to_string(options.batch_size);
   // One of them counts: see settle_length().
   if (name == "steps") return options.steps == 0 ? "" : std::to_string(options.steps);
   if (name == "epochs" && options.steps > 0) return "";
   if (name == "momentum" && options.momentum != 0 && !momentum_counts(options, wiring)) return "";
   if (name == "momentum") return number_text(options.momentum);  // a resumed run may keep another
+  if (option_has(name, OptionTraits::kChosen)) return value_text(options, traits_of(name));
   return stated_value(option);
 }
 
@@ -105,30 +101,6 @@ std::string wiring_table(const Wiring& wiring) {
 
 }  // namespace
 
-const std::set<std::string>& options_left_out() {
-  static const std::set<std::string> names = {"help",
-                                              "help-all",
-                                              "job",
-                                              "set",
-                                              "out",
-                                              "resume",
-                                              "cluster",
-                                              "processes",
-                                              "secret-file",
-                                              "network-interface",
-                                              "join-timeout",
-                                              "join",
-                                              "on-failure",
-                                              "restarts",
-                                              "json",
-                                              "metrics-port",
-                                              "requeue-command",
-                                              "overwrite",
-                                              "control",
-                                              "clock-start"};
-  return names;
-}
-
 TrainOptions resolved_options(const TrainJob& job) {
   TrainOptions options = job.options;
   options.workers = static_cast<std::int64_t>(job.local_ranks.size());
@@ -147,7 +119,7 @@ std::vector<std::pair<std::string, nlohmann::ordered_json>> stated_options(
   std::vector<std::pair<std::string, nlohmann::ordered_json>> stated;
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();
-    if (options_left_out().count(name) > 0) continue;
+    if (option_has(name, OptionTraits::kNotInJobFile)) continue;
     const std::string value = resolved_value(*option, name, options, wiring);
     if (value.empty()) continue;
     const bool text = option->get_type_name().rfind("TEXT", 0) == 0;
@@ -166,7 +138,7 @@ std::string job_file_text(const CLI::App& app, const TrainOptions& options, cons
   std::string text = head_comment(verb, origin);
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();
-    if (options_left_out().count(name) > 0) continue;
+    if (option_has(name, OptionTraits::kNotInJobFile)) continue;
     const std::string value = resolved_value(*option, name, options, wiring);
     if (!value.empty()) text += option_line(*option, name, value) + "\n";
   }

@@ -1,7 +1,6 @@
 // job.toml: the resolved job of a run, which process 0 leaves in the run's folder. `grapevine train
-// job.toml` repeats the run.
+// job.toml` repeats the run. It leaves out the options with OptionTraits::kNotInJobFile.
 #pragma once
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,11 +12,6 @@
 #include "messages/expected.hpp"
 
 namespace grapevine {
-
-// Options of `train` that a job file leaves out: those of one process, machine or command, with
-// which another run would collide or would not begin at its first step; and --set, whose effect is
-// in [wiring]. docs/composition.md gives the reason for each.
-const std::set<std::string>& options_left_out();
 
 // The options with which one process of the job, started again, does the same: numbers and names
 // that `train` has chosen take the place of "as usual".

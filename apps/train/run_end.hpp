@@ -4,7 +4,7 @@
 #include <mutex>
 #include <optional>
 
-#include "actors/run/supervisor.hpp"
+#include "actors/run/run_observer.hpp"
 
 namespace grapevine {
 

@@ -11,6 +11,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "apps/console/next_row.hpp"
 #include "messages/text/number_text.hpp"
 
 namespace grapevine {
@@ -50,13 +51,6 @@ Step steps_kept(const OutputBefore& before, std::size_t rank) {
   if (rank < before.first_steps.size()) return before.first_steps[rank];
   if (rank < before.saved_steps.size()) return before.saved_steps[rank];
   return std::numeric_limits<Step>::max();
-}
-
-// A program for tables may have written the file with other ends of lines.
-bool next_row(std::istream& rows, std::string& line) {
-  if (!std::getline(rows, line)) return false;
-  if (!line.empty() && line.back() == '\r') line.pop_back();
-  return true;
 }
 
 // Rows with other columns than today's are kept beside `path`.

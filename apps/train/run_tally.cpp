@@ -43,12 +43,15 @@ void RunTally::on_step(const StepReport& report) {
   // were planned.
   const Step mean = sum_of_steps_ / static_cast<Step>(steps_.size());
   progress_.step = std::max(progress_.step, mean * workers_);
+  progress_.epoch = std::max(progress_.epoch, report.epochs_done);
+  if (by_epochs_ && members_changed_ && progress_.epoch > 0)
+    progress_.steps = std::llround(static_cast<double>(progress_.step) *
+                                   std::max(1.0, progress_.epochs / progress_.epoch));
   progress_.steps = std::max(progress_.steps, progress_.step);
   progress_.samples += report.samples;
   progress_.loss = std::isfinite(progress_.loss)
                        ? kSmoothing * progress_.loss + (1 - kSmoothing) * report.loss
                        : report.loss;
-  progress_.epoch = std::max(progress_.epoch, report.epochs_done);
   const bool last = progress_.steps > 0 && progress_.step >= progress_.steps;
   progress_.phase = last ? "validating and writing" : "";
   show();
@@ -56,6 +59,7 @@ void RunTally::on_step(const StepReport& report) {
 
 // Its losses are those of a model that is no part of the last one.
 void RunTally::on_rank_lost(Rank rank) {
+  members_changed_ = true;
   losses_.remove(rank);
   const auto lost = steps_.find(rank);
   if (lost == steps_.end()) return;

@@ -57,8 +57,14 @@ class RunTally : public RunEnd {
   void begin_after(const std::map<Epoch, Evaluation>& earlier);
   bool wants_stop() const override { return wants_stop_; }
 
+  // REQUIRES: before the run. Training ends after RunProgress::epochs: once ranks have come or
+  // gone, each takes another number of steps than was planned.
+  void end_by_epochs() { by_epochs_ = true; }
+
   void on_step(const StepReport& report) override;
   void on_rank_lost(Rank rank) override;
+  void on_rank_returned(Rank /*rank*/) override { members_changed_ = true; }
+  void on_rank_joined(Rank /*rank*/) override { members_changed_ = true; }
   // Another algorithm names the progress from then on.
   void on_changed(const LiveSettings& changed) override {
     if (const auto found = changed.find(kAlgorithmSetting); found != changed.end())
@@ -86,6 +92,7 @@ class RunTally : public RunEnd {
   void show() const;
   void judge(const Evaluation& evaluation);
   bool begun_ = false;
+  bool by_epochs_ = false, members_changed_ = false;
   std::int64_t patience_ = 0;
   std::int64_t without_better_ = 0;
   std::optional<Evaluation> best_;

@@ -9,6 +9,7 @@
 #include <torch/version.h>
 #include <caf/config.hpp>
 
+#include "apps/console/json_text.hpp"
 #include "apps/train/job_file.hpp"
 
 #ifndef TORCH_VERSION
@@ -19,10 +20,6 @@ namespace grapevine {
 namespace {
 
 using nlohmann::ordered_json;
-
-ordered_json figure(double value) {
-  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
-}
 
 // Of so many samples, as a ratio of whole numbers: a mean over batches differs in its last digits.
 double exact_ratio(double ratio, std::int64_t samples) {
@@ -43,14 +40,14 @@ ordered_json step_seconds(std::vector<double> seconds) {
   std::sort(seconds.begin(), seconds.end());
   double sum = 0;
   for (const double s : seconds) sum += s;
-  return {{"mean", figure(sum / static_cast<double>(seconds.size()))},
-          {"p50", figure(percentile(seconds, 0.5))},
-          {"p99", figure(percentile(seconds, 0.99))}};
+  return {{"mean", json_number(sum / static_cast<double>(seconds.size()))},
+          {"p50", json_number(percentile(seconds, 0.5))},
+          {"p99", json_number(percentile(seconds, 0.99))}};
 }
 
 ordered_json staleness(const Ledger& ledger) {
   const HistogramSummary summary = summarize(ledger.staleness);
-  return {{"mean", figure(summary.mean)},
+  return {{"mean", json_number(summary.mean)},
           {"p50", summary.p50},
           {"p99", summary.p99},
           {"max", summary.max}};
@@ -71,7 +68,7 @@ ordered_json partial_shares(const Ledger& ledger) {
 ordered_json entry_of(const StateDict& measures, const std::string& name) {
   const auto it = measures.entries().find(name);
   if (it == measures.entries().end()) return nullptr;
-  if (const auto* number = std::get_if<double>(&it->second)) return figure(*number);
+  if (const auto* number = std::get_if<double>(&it->second)) return json_number(*number);
   if (const auto* integer = std::get_if<std::int64_t>(&it->second)) return *integer;
   return nullptr;
 }
@@ -109,7 +106,7 @@ std::vector<double> sum_of(const RunResult& result, const std::string& name) {
 ordered_json ratios(const std::vector<double>& sums, const std::vector<double>& counts) {
   ordered_json list = ordered_json::array();
   for (std::size_t i = 0; i < sums.size(); ++i)
-    list.push_back(counts[i] > 0 ? figure(sums[i] / counts[i]) : ordered_json(nullptr));
+    list.push_back(counts[i] > 0 ? json_number(sums[i] / counts[i]) : ordered_json(nullptr));
   return list;
 }
 
@@ -123,8 +120,9 @@ ordered_json energy_block(const TrainJob& job, const RunResult& result) {
     const auto count = measures.number("pi_samples");
     if (count) samples += *count;
   }
-  for (std::size_t i = 0; i < sums.size() && i < job.parts->layout.size(); ++i)
-    medians[job.parts->layout[i].name] = figure(samples > 0 ? sums[i] / samples : std::nan(""));
+  for (std::size_t i = 0; i < sums.size() && i < job.made_parts->layout.size(); ++i)
+    medians[job.made_parts->layout[i].name] =
+        json_number(samples > 0 ? sums[i] / samples : std::nan(""));
   return {{"proxy", ratios(sum_of(result, "proxy_energy"), counts)},
           {"central", ratios(sum_of(result, "central_energy"), counts)},
           {"median_pi", medians}};
@@ -177,16 +175,16 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
       known ? ordered_json(*std::max_element(result.steps.begin(), result.steps.end())) : nullptr;
   summary["samples"] = if_known(samples);
   summary["seed"] = job.options.seed;
-  summary["wall_seconds"] = figure(result.seconds);
+  summary["wall_seconds"] = json_number(result.seconds);
   summary["samples_per_second"] =
-      figure(known ? static_cast<double>(samples) / result.seconds : nan);
-  summary["final_loss"] = figure(final_loss);
-  summary["test_accuracy"] = figure(test ? exact_ratio(test->top1, test->samples) : nan);
-  summary["test_loss"] = figure(test ? test->loss : nan);
+      json_number(known ? static_cast<double>(samples) / result.seconds : nan);
+  summary["final_loss"] = json_number(final_loss);
+  summary["test_accuracy"] = json_number(test ? exact_ratio(test->top1, test->samples) : nan);
+  summary["test_loss"] = json_number(test ? test->loss : nan);
   summary["bytes_sent"] = if_known(result.ledger.bytes_sent);
   summary["messages_sent"] = if_known(result.ledger.sent + result.ledger.sent_before);
-  summary["consensus_distance"] = figure(known ? result.consensus_distance : nan);
-  summary["weight_sum"] = figure(known ? result.weight_sum : nan);
+  summary["consensus_distance"] = json_number(known ? result.consensus_distance : nan);
+  summary["weight_sum"] = json_number(known ? result.weight_sum : nan);
   summary["staleness"] = staleness(result.ledger);
   for (auto& value : summary["staleness"]) value = if_known(value);
   summary["contributions"] = {{"produced", if_known(result.ledger.produced)},
@@ -201,7 +199,7 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
     summary["joined_ranks"] = result.joined;
   }
   summary["views"] = result.views;
-  summary["goodput"] = figure(known ? goodput : nan);
+  summary["goodput"] = json_number(known ? goodput : nan);
   if (has_servers(job, result)) summary["server"] = server_block(job, result);
   summary["step_seconds"] = step_seconds(result.step_seconds);
   summary["interrupted"] = result.interrupted;

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "actors/run/supervisor.hpp"
+#include "actors/run/run_observer.hpp"
 #include "apps/train/run_tally.hpp"
 #include "apps/train/train_job.hpp"
 #include "gpu/compute.hpp"

@@ -1,6 +1,5 @@
 #include "apps/train/train_command.hpp"
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,10 +7,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <mutex>
-#include <thread>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -23,20 +20,21 @@
 #include "actors/run/whole_epochs.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/console/console.hpp"
-#include "apps/console/json_text.hpp"
 #include "apps/console/run_display.hpp"
 #include "apps/console/signals.hpp"
+#include "apps/console/verb_options.hpp"
 #include "apps/control/control_server.hpp"
 #include "apps/control/status_json.hpp"
-#include "apps/launch/launch_plan.hpp"
 #include "apps/monitoring/bounded_server.hpp"
 #include "apps/monitoring/metrics_endpoint.hpp"
 #include "apps/monitoring/tensorboard_log.hpp"
 #include "apps/node/submit_job.hpp"
+#include "apps/train/end/final_report.hpp"
+#include "apps/train/end/requested_stop.hpp"
 #include "apps/train/job_file.hpp"
 #include "apps/train/join/train_join.hpp"
-#include "apps/train/live/live_settings.hpp"
-#include "apps/train/model_file.hpp"
+#include "apps/train/live/live_job.hpp"
+#include "apps/train/options/option_traits.hpp"
 #include "apps/train/resume/earlier_validations.hpp"
 #include "apps/train/resume/saved_job.hpp"
 #include "apps/train/run_end.hpp"
@@ -52,6 +50,7 @@
 #include "messages/text/names.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp/tcp_dial.hpp"
+#include "net/token.hpp"
 
 namespace grapevine {
 namespace {
@@ -73,13 +72,6 @@ Duration shut_down_patience(const RunResult& result, Duration patience) {
   if (result.error->code == Errc::timeout) return std::min(kShutDownPatience, patience);
   if (result.error->code != Errc::peer_down) return kShutDownPatience;
   return result.writing ? kWritingPatience : kLostPatience;
-}
-
-// The last message of process 0 in a run that was asked to stop.
-Error stopped(const std::string& folder) {
-  if (folder.empty())
-    return {Errc::failed, "stopped by request, without a checkpoint to resume from"};
-  return {Errc::stopped, "stopped by request; resume with --resume " + folder};
 }
 
 Timestamp steady_now() {
@@ -124,10 +116,12 @@ class TrainCommand : public Command {
     if (!options_.cluster.empty()) return submit(console);
     if (options_.processes != 0)
       return bad_input("--processes goes with --cluster; here, 'grapevine launch -n N -- train'");
-    for (const std::string name : {"--on-failure", "--restarts"})
+    for (const std::string& option : options_with(OptionTraits::kNeedsCluster)) {
+      const std::string name = "--" + option;
       if (app_->get_option(name)->count() > 0 && !from_environment(*app_->get_option(name)))
         return bad_input(name + " goes with --cluster; here, 'grapevine launch " + name +
                          " … -n N -- train'");
+    }
     SignalFlags signals;
     RunDisplay display(console);
     const Expected<void> done = run_here(display, signals, console);
@@ -189,7 +183,7 @@ class TrainCommand : public Command {
     const bool output_in_use = job.run.output_in_use;
     const auto hub = job.run.control;
     const auto tally = make_tally(job, **output, display);
-    const auto live = follow_changes(job, **output, display);
+    const auto live = follow_changes(*app_, job, **output, display);
     job.run.job_file_with = [this, begun = as_it_begins(job)](const LiveSettings& settings) {
       ChangingJob changed = begun;
       changed.apply(settings);
@@ -201,6 +195,8 @@ class TrainCommand : public Command {
     control->clear();
     live->put_into(job);
     RunEnding ending;
+    ending.date = date_;
+    ending.thread_left_behind = console.thread_left_behind;
     ending.stop_requested = [&] {
       return requeue || signals.stop_requested() || hub->stop_requested();
     };
@@ -213,26 +209,17 @@ class TrainCommand : public Command {
     if (!tally->begun() && result.interrupted && output_in_use)
       return Error{Errc::failed,
                    "stopped by a signal before the first step: " + job.out + " stays as it was"};
-    // The model matters more than the curve to it.
-    auto reported = report(job, result, *tally, ending, display, console);
-    if (const auto rows = (*output)->finished(); reported && !rows) return rows;
-    if (!reported || !result.interrupted) return reported;
-    const bool saved = has_checkpoint(job.out);
-    if (saved && result.lacks_final && !requeue)
-      return Error{Errc::failed,
-                   "stopped by request, but the last checkpoint could not be written "
-                   "(see above): --resume " +
-                       job.out + " continues from an older one"};
-    if (!requeue) return stopped(saved ? job.out : "");
-    if (!saved)
-      return Error{Errc::failed, "--requeue-command was not run: " + job.out +
-                                     " holds no checkpoint to resume from"};
-    // The command may start the next run, here, at once.
-    output->reset();
-    job.out_lock.reset();
-    display.drain([] { return true; });
-    if (auto queued = run_requeue_command(job); !queued) return queued;
-    return stopped(job.out);
+    const Expected<void> reported = report_end(*app_, job, result, *tally, ending, display);
+    // An incomplete metrics.csv is an error, but only after the model is saved.
+    const auto rows = (*output)->finished();
+    if (!reported) return reported;
+    if (!rows) return rows;
+    if (!result.interrupted) return {};
+    return end_of_stopped_run(job, result.lacks_final, requeue, [&] {
+      output->reset();
+      job.out_lock.reset();
+      display.drain([] { return true; });
+    });
   }
 
   // Writes job.toml now in a new folder. In one with an earlier run's outputs, these stay until the
@@ -250,8 +237,8 @@ class TrainCommand : public Command {
     return std::function<void()>([] {});
   }
 
-  // Those that this process starts once the run begins: where one cannot be, the run cannot end
-  // either.
+  // Checks that the system has room for every thread that the run will start. Without it the run
+  // would wait for ever for an actor that has no thread.
   static Expected<void> check_threads(const TrainJob& job) {
     constexpr int kAside = 8;   // clock, reporter, tracer, checkpoints, evaluation, end
     constexpr int kRemote = 8;  // event loops of the control plane and a transport
@@ -285,9 +272,8 @@ class TrainCommand : public Command {
     const std::string& typed = options_.on_failure;
     if (!typed.empty() && typed != "continue" && typed != "stop")
       return unknown_name("--on-failure", typed, {"continue", "stop"});
-    if (options_.restarts < 0 || options_.restarts > kMostRestarts)
-      return bad_input(
-          fmt::format("--restarts {}: expected 0..{}", options_.restarts, kMostRestarts));
+    if (auto checked = check_range("--restarts", options_.restarts, 0, kMostRestarts); !checked)
+      return checked;
     if (typed == "stop" && app_->get_option("--restarts")->count() > 0)
       return bad_input("--restarts does not go with --on-failure stop: leave one of them out");
     job.continues = typed != "stop" && may_continue();
@@ -303,9 +289,9 @@ class TrainCommand : public Command {
   // The job runs elsewhere: the options are checked here as far as possible.
   Expected<void> submit(Console& console) {
     if (auto checked = check_train_options(options_); !checked) return checked;
-    if (options_.processes < 0)
-      return bad_input("--processes " + std::to_string(options_.processes) +
-                       ": expected 1 or more, or 0 for one in each slot");
+    if (auto checked = check_least("--processes", options_.processes, 0, ", 0: one in each slot");
+        !checked)
+      return checked;
     if (!options_.requeue_command.empty())
       return bad_input("--requeue-command does not go with --cluster: give the job again by hand");
     Submission job;
@@ -335,7 +321,7 @@ class TrainCommand : public Command {
     return {};
   }
 
-  // That are not in the rows of the run before.
+  // The step from which the rows of each rank are new; empty: not a resumed run.
   static std::vector<Step> first_steps(const TrainJob& job) {
     if (!job.run.resume) return {};
     std::vector<Step> steps = job.run.resume->reported();
@@ -360,7 +346,7 @@ class TrainCommand : public Command {
       output.add_follower(*std::move(log));
     }
     if (o.metrics_port.empty()) return {};
-    const auto place = parse_metrics_place(o.metrics_port);
+    const auto place = parse_named_address("--metrics-port", o.metrics_port);
     if (!place) return place.error();
     if (!o.tls.empty() && !is_loopback_host(place->host))
       spdlog::warn("--metrics-port {}: its figures are not encrypted, also with --tls",
@@ -389,56 +375,6 @@ class TrainCommand : public Command {
     };
   }
 
-  // What changes while the job runs, and its job.toml with that.
-  struct ChangingJob {
-    TrainOptions options, resolved;
-    Wiring wiring;
-    JobOrigin origin;
-
-    void apply(const LiveSettings& settings) {
-      // The run has accepted them.
-      for (TrainOptions* of : {&options, &resolved})
-        if (!apply_settings(*of, settings)) return;
-      if (auto changed = effective_wiring(options)) wiring = *std::move(changed);
-    }
-    std::string text(const CLI::App& app) const {
-      return job_file_text(app, resolved, wiring, origin);
-    }
-  };
-  struct LiveJob {
-    std::mutex mutex;
-    ChangingJob now;  // guarded by mutex
-
-    void put_into(TrainJob& job) {
-      const std::lock_guard<std::mutex> lock(mutex);
-      job.options = now.options;
-      job.wiring = now.wiring;
-    }
-  };
-
-  static ChangingJob as_it_begins(const TrainJob& job) {
-    ChangingJob begun{job.options, resolved_options(job), job.wiring, {}};
-    if (job.launched) begun.origin.processes = job.launched->processes;
-    begun.origin.resumed = job.run.resume.has_value();
-    return begun;
-  }
-
-  // job.toml is that of the run as it is now; a run that is resumed has that of its checkpoint.
-  std::shared_ptr<LiveJob> follow_changes(const TrainJob& job, RunOutput& output,
-                                          RunDisplay& display) const {
-    auto live = std::make_shared<LiveJob>();
-    live->now = as_it_begins(job);
-    output.when_changed([this, live, out = job.out, &display](const LiveSettings& settings) {
-      const std::lock_guard<std::mutex> lock(live->mutex);
-      live->now.apply(settings);
-      for (const auto& [key, value] : settings)
-        display.say_error("changed: " + key + " = " + value + "\n");
-      const auto written = write_file_atomically(out + "/" + kJobFileName, live->now.text(*app_));
-      if (!written) spdlog::warn("{}", written.error().message);
-    });
-    return live;
-  }
-
   // Where others ask the run and change it. Errors (bad_input): not on the given port.
   using ControlServers = std::vector<std::unique_ptr<ControlServer>>;
   static Expected<ControlServers> listen_for_control(const TrainJob& job, RunOutput& output,
@@ -454,7 +390,7 @@ class TrainCommand : public Command {
     else
       output.warn("'grapevine control' cannot reach this run: " + local.error().message);
     if (o.control.empty()) return ControlServers(std::move(servers));
-    const auto place = parse_control_place(o.control, "--control");
+    const auto place = parse_listen_address("--control", o.control);
     if (!place) return place.error();
     const char* secret = std::getenv(kJobTokenVariable);
     auto remote =
@@ -519,6 +455,7 @@ class TrainCommand : public Command {
         progress_before(job), output.kept_losses(),
         [&display](const RunProgress& progress) { display.show(progress); }, job.options.workers);
     tally->stop_after(job.options.early_stop);
+    if (job.run.parts->horizon.by_samples) tally->end_by_epochs();
     if (job.run.resume)
       tally->begin_after(earlier_validations(rows_before(job), output_before(job).epochs));
     tally->tell_validations([&display](std::string line) { display.say_error(std::move(line)); });
@@ -557,7 +494,7 @@ class TrainCommand : public Command {
     const auto stop_requested = [&signals, control = config.control] {
       return signals.stop_requested() || (control && control->stop_requested());
     };
-    // Processes that still connect hear of the end of the start here: its first reason counts.
+    // Ends the rendezvous of processes that still connect; its first reason counts.
     if (config.cluster)
       config.cluster->cancelled = [stop_requested, end] {
         return stop_requested() || end->has_ended();
@@ -592,143 +529,6 @@ class TrainCommand : public Command {
     const Expected<void> closed = runtime.close(kClosePatience);
     if (!closed) spdlog::warn("{}: this process ends without it", closed.error().message);
     return closed.ok();
-  }
-
-  // The checkpoint is on disk: the next run continues from it.
-  static Expected<void> run_requeue_command(const TrainJob& job) {
-    const std::string& command = job.options.requeue_command;
-    ::setenv("GRAPEVINE_REQUEUE_FOLDER", job.out.c_str(), 1);
-    // Which commands expect; here they stay ignored.
-    auto* const broken_pipe = std::signal(SIGPIPE, SIG_DFL);
-    auto* const large_file = std::signal(SIGXFSZ, SIG_DFL);
-    const int status = std::system(command.c_str());  // NOLINT: the user's own command
-    std::signal(SIGPIPE, broken_pipe);
-    std::signal(SIGXFSZ, large_file);
-    if (status == 0) return {};
-    const std::string code = WIFEXITED(status) ? "exit code " + std::to_string(WEXITSTATUS(status))
-                                               : "status " + std::to_string(status);
-    return Error{Errc::failed, "--requeue-command '" + command + "' failed with " + code +
-                                   ": continue by hand with --resume " + job.out};
-  }
-
-  // How a run has ended, beside its result.
-  struct RunEnding {
-    bool early = false;  // --early-stop has ended it
-    // By a signal, or by another program. Also later.
-    std::function<bool()> stop_requested;
-    nlohmann::ordered_json before;  // the summary that stays, of a run that was at its end; or null
-    Step reported_steps = 0;        // at a stop, more than those of the checkpoint
-  };
-
-  // The figures of the last model; without any where the run is asked to stop: those who ask, wait,
-  // and `evaluate` has them later.
-  static Expected<std::optional<Evaluation>> test_model(const TrainJob& job,
-                                                        const RunResult& result,
-                                                        const RunEnding& ending) {
-    if (result.interrupted || ending.stop_requested()) return std::optional<Evaluation>();
-    job.evaluator->on_evaluation_progress([&ending] { return !ending.stop_requested(); });
-    auto evaluated = job.evaluator->evaluate(result.z, result.buffers);
-    job.evaluator->on_evaluation_progress({});
-    if (evaluated) return std::optional<Evaluation>(*evaluated);
-    const bool none = ending.stop_requested() || job.data->info().test_size == 0;
-    if (none) return std::optional<Evaluation>();
-    return evaluated.error();
-  }
-
-  // Of a run that was at its end already, and whose figures of speed would be lost; null for
-  // others.
-  static nlohmann::ordered_json summary_before(const TrainJob& job, const RunResult& result) {
-    if (result.error || result.interrupted || result.steps.empty() || !has_finished(job.out))
-      return nullptr;
-    std::ifstream file(job.out + "/summary.json");
-    auto summary = nlohmann::ordered_json::parse(file, nullptr, /*allow_exceptions=*/false);
-    const Step steps = *std::max_element(result.steps.begin(), result.steps.end());
-    const auto has = [&summary](const char* name, const nlohmann::ordered_json& value) {
-      return summary.contains(name) && summary[name] == value;
-    };
-    const bool tested = job.data->info().test_size == 0 || !has("test_loss", nullptr);
-    // One of another version may lack figures.
-    const bool same = has("versions", version_facts()) && has("steps", steps);
-    return tested && same && has("interrupted", false) ? summary : nullptr;
-  }
-
-  Expected<void> report(const TrainJob& job, const RunResult& result, const RunTally& tally,
-                        const RunEnding& ending, RunDisplay& display, Console& console) const {
-    const RecentLosses& losses = tally.losses();
-    std::optional<Evaluation> test;
-    Error evaluation_error;
-    // An abandoned thread may still evaluate.
-    const bool evaluates = !result.error && !console.thread_left_behind && ending.before.is_null();
-    Expected<void> saved;
-    if (result.z.defined()) saved = save_model(job, result);
-    if (result.z.defined() && evaluates) {
-      auto tested = test_model(job, result, ending);
-      if (tested)
-        test = *tested;
-      else
-        evaluation_error = tested.error();
-    }
-    const auto vacant = static_cast<std::int64_t>(result.vacant.size());
-    const double goodput = tally.goodput().ratio(result.ledger, job.options.workers - vacant);
-    auto summary = make_summary(job, result, losses.mean(), goodput, test);
-    add_origin(*app_, job, date_, summary);
-    if (ending.early) summary["early_stopped"] = true;
-    if (ending.reported_steps > 0) summary["reported_steps"] = ending.reported_steps;
-    const std::optional<Error> broken = not_finite(result, losses, test, job.out);
-    if (!result.error)
-      for (const Error& problem :
-           {saved ? Error{} : saved.error(), evaluation_error, broken.value_or(Error{})})
-        if (!problem.message.empty() && !summary.contains("error"))
-          summary["error"] = problem.message;
-    if (saved && !ending.before.is_null()) summary = ending.before;
-    const std::string text = json_text(summary, 2) + "\n";
-    const auto written = write_file_atomically(job.out + "/summary.json", text);
-    if (!saved) return saved;
-    if (!written) return written;
-    if (result.error) return *result.error;
-    if (!evaluation_error.message.empty()) return evaluation_error;
-    if (broken) return *broken;
-    print(job, result, summary, display);
-    return {};
-  }
-
-  // A regression has no accuracy, but a loss on the test data.
-  static bool shows_loss(const nlohmann::ordered_json& summary) {
-    return summary.at("test_accuracy").is_null() && !summary.at("test_loss").is_null();
-  }
-
-  static void print(const TrainJob& job, const RunResult& result,
-                    const nlohmann::ordered_json& summary, RunDisplay& display) {
-    if (job.options.json) {
-      display.say_result(json_text(summary, -1) + "\n");
-      return;
-    }
-    const auto shown = [](const nlohmann::ordered_json& figure, int decimals) {
-      return figure.is_null() ? std::string("-") : format_number(figure.get<double>(), decimals);
-    };
-    const bool loss = shows_loss(summary);
-    Table table({"time", "samples/s", "loss", loss ? "test loss" : "test accuracy", "sent",
-                 "staleness", "consensus"});
-    table.add_row({format_duration(from_seconds(result.seconds)),
-                   format_rate(summary.at("samples_per_second").is_null()
-                                   ? std::nan("")
-                                   : summary.at("samples_per_second").get<double>()),
-                   shown(summary.at("final_loss"), 4),
-                   shown(summary.at(loss ? "test_loss" : "test_accuracy"), 4),
-                   format_bytes(result.ledger.bytes_sent),
-                   shown(summary.at("staleness").at("mean"), 2),
-                   shown(summary.at("consensus_distance"), 4)});
-    std::string text = table.to_string();
-    std::error_code ignored;
-    const std::string best = job.out + "/checkpoint/best";
-    if (summary.contains("early_stopped"))
-      text += "stopped early: " + std::to_string(job.options.early_stop) +
-              " validations without a better one" +
-              (std::filesystem::exists(best, ignored) ? "; the best one: " + best : "") + "\n";
-    text += "outputs in " + job.out + ": summary.json metrics.csv model.pt job.toml checkpoint/" +
-            (job.options.trace == "on" ? " trace/" : "") +
-            (job.options.tensorboard ? " tensorboard/" : "") + "\n";
-    display.say_result(std::move(text));
   }
 
   CLI::App* app_ = nullptr;

@@ -2,14 +2,12 @@
 
 #include <sys/stat.h>
 
-#include <fstream>
 #include <optional>
-
-#include <nlohmann/json.hpp>
 
 #include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/record/files.hpp"
 #include "actors/run/whole_epochs.hpp"
+#include "apps/console/files/run_files.hpp"
 #include "apps/train/job_file.hpp"
 #include "apps/train/resume/earlier_validations.hpp"
 #include "apps/train/train_trace.hpp"
@@ -104,12 +102,8 @@ bool has_summary(const std::string& out) {
 }
 
 bool has_finished(const std::string& out) {
-  const std::filesystem::path path = std::filesystem::path(out) / "summary.json";
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return false;
-  std::ifstream file(path);
-  const auto summary = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  return summary.is_object() && !summary.contains("error");
+  const auto summary = run_summary(out);
+  return summary && !summary->contains("error");
 }
 
 bool has_checkpoint(const std::string& out) {

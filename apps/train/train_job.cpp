@@ -9,10 +9,12 @@
 
 #include "actors/run/thread_headroom.hpp"
 #include "actors/run/validate.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/evaluate/evaluated_model.hpp"
 #include "apps/train/live/job_parts.hpp"
 #include "apps/train/live/listening_check.hpp"
+#include "apps/train/options/option_values.hpp"
 #include "apps/train/train_computes.hpp"
 #include "apps/train/train_folder.hpp"
 #include "apps/train/train_place.hpp"
@@ -25,7 +27,6 @@
 #include "gpu/math_threads.hpp"
 #include "gpu/objective.hpp"
 #include "messages/text/names.hpp"
-#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 namespace {
@@ -144,7 +145,7 @@ Expected<void> check_math_threads() {
 }  // namespace
 
 Expected<void> check_train_options(const TrainOptions& o) {
-  if (auto checked = check_numbers(o); !checked) return checked;
+  if (auto checked = check_option_values(o); !checked) return checked;
   auto wiring = effective_wiring(o);
   if (!wiring) return wiring.error();
   if (auto plan = resolve(*wiring); !plan) return plan.error();
@@ -238,7 +239,7 @@ Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
   TrainJob job;
   job.options = std::move(options);
   const TrainOptions& o = job.options;
-  if (auto checked = check_numbers(o); !checked) return checked.error();
+  if (auto checked = check_option_values(o); !checked) return checked.error();
   auto wiring = effective_wiring(o);
   if (!wiring) return wiring.error();
   job.wiring = std::move(*wiring);
@@ -261,7 +262,7 @@ Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
   keep_planned_end(job);
   if (auto made = (maker.computes ? maker.computes : make_computes)(job); !made)
     return made.error();
-  job.parts = job.run.parts;
+  job.made_parts = job.run.parts;
   job.run.change = change_of(job, *steps);
   job.run.identity = identity_of(job);
   if (auto fits = check_resume(job); !fits) return fits.error();

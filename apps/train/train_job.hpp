@@ -8,7 +8,7 @@
 
 #include "actors/record/files.hpp"
 #include "actors/run/runtime.hpp"
-#include "apps/launch/launcher_environment.hpp"
+#include "apps/launched/launcher_environment.hpp"
 #include "apps/train/resume/saved_job.hpp"
 #include "apps/train/train_options.hpp"
 #include "gpu/data/data_set.hpp"
@@ -32,7 +32,8 @@ struct TrainJob {
   std::vector<Step> saved_steps;  // reported, by rank of the checkpoint of a resumed run
   HorizonStart start;             // of a run that continues with other numbers
   std::string continues;          // a line about the run that this one continues, or empty
-  std::shared_ptr<const SharedParts> parts;     // of the run
+  // run.parts, kept because `run` is moved into the Runtime.
+  std::shared_ptr<const SharedParts> made_parts;
   std::shared_ptr<const GpuClaims> gpu_claims;  // of this process; null: no worker asks for them
 
   // Process 0 supervises, validates and writes; the others only train.

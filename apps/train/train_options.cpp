@@ -11,11 +11,11 @@
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/console/help_format.hpp"
 #include "apps/console/verb_options.hpp"
+#include "apps/train/options/option_traits.hpp"
 #include "apps/train/resume/saved_job.hpp"
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/models.hpp"
 #include "messages/text/control_characters.hpp"
-#include "messages/text/names.hpp"
 #include "messages/text/number_text.hpp"
 
 namespace grapevine {
@@ -34,21 +34,8 @@ bool says_length(const CLI::App& app) {
 
 // The options of most runs come first; the others are for --help-all.
 void arrange(CLI::App& app) {
-  show_in_help_all(app, "Data and loss", {"augment", "skip-damaged", "loss", "label-smoothing"});
-  show_in_help_all(app, "Optimizer",
-                   {"lr-per-256", "lr-schedule", "schedule", "warmup-epochs", "warmup-steps",
-                    "warmup-from", "nesterov", "weight-decay", "no-decay", "accumulate"});
-  show_in_help_all(app, "Processes and nodes",
-                   {"network-interface", "tls", "trust-fabric", "join-timeout", "join", "processes",
-                    "on-failure", "restarts", "secret-file", "timeout", "stall-abort", "min-ranks",
-                    "max-ranks"});
-  show_in_help_all(
-      app, "Device",
-      {"peers", "devices-per-worker", "precision", "channels-last", "cudnn-benchmark", "threads"});
-  show_in_help_all(app, "Checkpoints and records",
-                   {"init", "checkpoint-keep", "early-stop", "requeue-command", "trace",
-                    "trace-limit", "trace-sample", "control", "tensorboard", "log-every"});
-  show_in_help_all(app, "Stragglers", {"delay"});
+  for (const OptionTraits& option : option_traits())
+    if (option.help_group != nullptr) show_in_help_all(app, option.help_group, {option.name});
 }
 
 // The outputs of a run, and its length.
@@ -87,12 +74,9 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
   add_option(app, "log-every", options.log_every, "steps between rows of metrics.csv");
   add_option(
       app, "timeout", options.patience_s,
-      "seconds in which no rank makes a step, after which the run fails, or three times the usual "
-      "length of a step, where that is longer; without this option the first step has an hour; "
-      "also "
-      "the limit of a checkpoint without "
-      "any rank's state, after which it is given up; and of silence, 2 to 60, after which another "
-      "process is lost");
+      "seconds without a step of any rank after which the run fails; more where a step usually "
+      "takes longer, and an hour for the first step unless a value other than 300 is given. Also "
+      "limits a checkpoint, and the silence of a process (2 to 60)");
   add_option(
       app, "stall-abort", options.stall_abort_s,
       "end the run where a rank waits longer than usual, and for so many seconds; 0: report such "
@@ -238,8 +222,8 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
 
 Expected<void> load_certificates(TrainOptions& options) {
   if (options.tls.empty() || options.certificates) return {};
-  auto loaded = tcp::TlsContext::load(options.tls);
-  if (!loaded) return Error{loaded.error().code, "--tls: " + loaded.error().message};
+  auto loaded = tcp::load_certificates(options.tls);
+  if (!loaded) return loaded.error();
   options.certificates = *std::move(loaded);
   return {};
 }
@@ -312,8 +296,8 @@ GivenFolders given_folders(const std::vector<std::string>& arguments) {
 Expected<void> settle_length(const CLI::App& app, TrainOptions& options) {
   const CLI::Option* epochs = app.get_option("--epochs");
   const CLI::Option* steps = app.get_option("--steps");
-  if (steps->count() > 0 && options.steps < 1)
-    return bad_input("--steps " + std::to_string(options.steps) + ": expected at least 1");
+  if (steps->count() > 0)
+    if (auto checked = check_least("--steps", options.steps, 1); !checked) return checked;
   if (epochs->count() == 0 || steps->count() == 0) return {};
   if (from_environment(*epochs) != from_environment(*steps)) {
     if (from_environment(*steps)) options.steps = 0;
@@ -342,13 +326,10 @@ Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options) 
 }
 
 std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options) {
-  const std::set<std::string> stay = {"help",      "help-all",   "job",      "cluster",
-                                      "processes", "on-failure", "restarts", "secret-file",
-                                      "set",       "out",        "tls"};
   std::vector<std::string> arguments;
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();
-    if (option->count() == 0 || stay.count(name) > 0) continue;
+    if (option->count() == 0 || option_has(name, OptionTraits::kStaysHere)) continue;
     if (name == "steps" && options.steps == 0) continue;  // --epochs has won
     if (name == "epochs" && options.steps > 0) continue;  // --steps has won
     // An interface of this machine; the nodes have their own.

@@ -11,7 +11,7 @@
 
 #include "algorithms/wiring/wiring.hpp"
 #include "apps/console/verb_options.hpp"
-#include "apps/launch/launcher_environment.hpp"
+#include "apps/launched/launcher_environment.hpp"
 #include "messages/expected.hpp"
 #include "messages/time.hpp"
 #include "net/tcp/tls/tls_context.hpp"
@@ -143,8 +143,7 @@ Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options);
 
 // After settle_length(): the options that `train` on another machine needs to run the same job:
 // what the command line, the environment and the job file say, without what concerns this process
-// alone (--cluster, --processes, --on-failure, --restarts, --secret-file, --tls, the job file's
-// name, GRAPEVINE_NETWORK_INTERFACE).
+// alone (OptionTraits::kStaysHere, GRAPEVINE_NETWORK_INTERFACE).
 std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options);
 
 // The folder that was asked for, by --out or by resuming the run in it; empty: none was.

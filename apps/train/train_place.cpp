@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "actors/cluster/rendezvous.hpp"
-#include "apps/launch/launch_plan.hpp"
+#include "apps/console/verb_options.hpp"
 #include "apps/train/train_resume.hpp"
 #include "apps/train/train_trace.hpp"
 #include "messages/text/names.hpp"
@@ -21,6 +21,7 @@
 #include "net/shm/shm.hpp"
 #include "net/tcp/tcp.hpp"
 #include "net/tcp/tcp_dial.hpp"
+#include "net/token.hpp"
 #include "net/ucx/ucx.hpp"
 
 namespace grapevine {
@@ -258,10 +259,11 @@ Expected<void> find_place(TrainJob& job) {
   if (several) job.launched = std::move(*launched);
   if (o.transport.empty()) o.transport = several ? "auto" : "inproc";
   const std::int32_t processes = several ? job.launched->processes : 1;
-  if (o.workers < 1 || o.workers > kMaxWorkers / processes)
-    return bad_input("--workers " + std::to_string(o.workers) + ": expected 1.." +
-                     std::to_string(kMaxWorkers / processes) +
-                     (several ? ", in each of " + std::to_string(processes) + " processes" : ""));
+  const std::string each =
+      several ? ", in each of " + std::to_string(processes) + " processes" : "";
+  if (auto checked = check_range("--workers", o.workers, 1, kMaxWorkers / processes, each);
+      !checked)
+    return checked;
   if (auto checked = check_transport(o, spoken, several); !checked) return checked;
   if (auto checked = check_encryption(o, job.launched); !checked) return checked;
   if (!several) o.transport = "inproc";  // a launcher's only process has no peer process

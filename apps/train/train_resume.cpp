@@ -1,7 +1,6 @@
 #include "apps/train/train_resume.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -17,8 +16,10 @@
 #include "actors/run/whole_epochs.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/train/live/job_parts.hpp"
+#include "apps/train/options/option_traits.hpp"
 #include "apps/zoo/models.hpp"
 #include "messages/text/number_text.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
@@ -35,9 +36,9 @@ std::optional<std::string> model_crc32(const std::string& name_or_file) {
 }
 
 // 0 where there is none.
-std::int64_t number_in(const JobIdentity& identity, const char* key) {
+std::int64_t identity_number(const JobIdentity& identity, const char* key) {
   const auto found = identity.find(key);
-  return found == identity.end() ? 0 : std::strtoll(found->second.c_str(), nullptr, 10);
+  return found == identity.end() ? 0 : number_in<std::int64_t>(found->second).value_or(0);
 }
 
 // Whether every server had seen all of its `clients` leave.
@@ -126,53 +127,48 @@ Error ends_before(const TrainJob& job, Step most, Step steps,
       most, horizon.epoch_of(most), steps, horizon.epoch_of(steps), advice));
 }
 
-// A checkpoint in which only some ranks have reached the planned end can continue to that
-// end, not beyond; nor can a new end be where some ranks are already, amid an exchange that is no
-// last one.
-Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
-  const Plan& plan = job.run.parts->plan;
-  const auto view = checkpoint.view();
-  if (!view) return view.error();
-  // In steps of the ranks of the checkpoint: where some were lost, the others take more of them to
-  // the same end.
-  const auto in_its_steps = [&view](const Horizon& planned, std::int32_t workers) {
-    return view->has_value() ? horizon_of(**view, planned, workers).steps : planned.steps;
-  };
-  const Step steps = in_its_steps(job.run.parts->horizon, job.run.workers());
-  const std::vector<Step> behind = progress_of(checkpoint, *job.run.parts, job.run.workers());
-  const auto [done, most] = std::minmax_element(behind.begin(), behind.end());
-  const bool counts_steps = plan.role->plans_each_rank;
-  const Error too_short = ends_before(job, *most, steps, *view);
-  if ((counts_steps && *done > steps) || (!plan.role->allows_ranks_past_the_end && *most > steps))
-    return too_short;
+// The length of a run in steps of the ranks of its checkpoint: where some were lost, the others
+// take more of them to the same end.
+Step steps_in(const std::optional<SavedView>& view, const Horizon& planned, std::int32_t workers) {
+  return view ? horizon_of(*view, planned, workers).steps : planned.steps;
+}
+
+// The step at which the run of the checkpoint was to end, in steps of its ranks; nothing: it does
+// not say. Errors (bad_input): a damaged checkpoint.
+Expected<std::optional<Step>> planned_end_of(const TrainJob& job, const Checkpoint& checkpoint,
+                                             const std::optional<SavedView>& view) {
   const auto saved = checkpoint.identity.find(kStepsKey);
-  if (saved == checkpoint.identity.end()) return {};
-  Step end = 0;
-  const char* text_end = saved->second.data() + saved->second.size();
-  const auto [stop, error] = std::from_chars(saved->second.data(), text_end, end);
-  if (error != std::errc() || stop != text_end)
+  if (saved == checkpoint.identity.end()) return std::optional<Step>();
+  const auto end = number_in<Step>(saved->second);
+  if (!end)
     return bad_input(checkpoint.path + ": its steps are '" + saved->second +
                      "', which is no number: it is damaged, use an older one");
   const std::int32_t workers =
-      std::max(1, static_cast<std::int32_t>(number_in(checkpoint.identity, "workers")));
+      std::max(1, static_cast<std::int32_t>(identity_number(checkpoint.identity, "workers")));
   Horizon before = job.run.parts->horizon;
   const double batches = before.steps_per_epoch * job.run.workers();
   before.steps_per_epoch = std::round(batches) / workers;
-  before.steps = end;
+  before.steps = *end;
   // Where that end was rounded up, it is the one of the present epochs or of others.
   const bool rounded =
       before.by_samples && before.steps_per_epoch != std::floor(before.steps_per_epoch);
   const Step of_present = steps_of_epochs(job.options.epochs, job.start, before.steps_per_epoch);
-  before.planned_epochs = rounded && end == of_present ? job.options.epochs : 0;
-  end = in_its_steps(before, workers);
-  if (steps == end) return {};
-  if (counts_steps && steps < end && *most >= steps) return too_short;
+  before.planned_epochs = rounded && *end == of_present ? job.options.epochs : 0;
+  return std::optional<Step>(steps_in(view, before, workers));
+}
+
+// Whether a run that was to end at step `end` may end at another one. `behind`: the progress of its
+// ranks or nodes. REQUIRES: the checkpoint says its steps.
+Expected<void> check_new_end(const TrainJob& job, const Checkpoint& checkpoint,
+                             const std::vector<Step>& behind, Step end) {
+  const Plan& plan = job.run.parts->plan;
+  const std::string name = "--resume " + job.options.resume + ": ";
+  const std::string& saved = checkpoint.identity.at(kStepsKey);
   if (length_moves_exchanges(*job.run.parts))
-    return bad_input("--resume " + job.options.resume + ": with " +
-                     "wiring.qsr, or wiring.local_steps and peers by epoch," +
-                     " another length of the run would move exchanges that lie behind: resume with "
-                     "--steps " +
-                     saved->second);
+    return bad_input(name +
+                     "with wiring.qsr, or wiring.local_steps and peers by epoch, another length of "
+                     "the run would move exchanges that lie behind: resume with --steps " +
+                     saved);
   const auto begins = end_begins(*job.run.parts, end);
   if (!begins) return {};
   const auto at_end =
@@ -185,15 +181,34 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   const bool ended_amid_a_period =
       all_ended && plan.role->parts_inside && !job.run.parts->exchanges.on_schedule(end);
   if (ended_amid_a_period)
-    return bad_input("--resume " + job.options.resume + ": the run ended at step " +
-                     std::to_string(end) +
+    return bad_input(name + "the run ended at step " + std::to_string(end) +
                      ", amid a period of its outermost level, and cannot be made longer: begin "
                      "with --steps that its local_steps divide");
   if (at_end == 0 || all_ended) return {};
-  return bad_input("--resume " + job.options.resume + ": the run was about to end (" +
-                   std::to_string(at_end) + " of " + std::to_string(behind.size()) +
-                   (counts_steps ? " ranks" : " nodes") + "): first resume with --steps " +
-                   saved->second + ", then continue from there");
+  return bad_input(name + "the run was about to end (" + std::to_string(at_end) + " of " +
+                   std::to_string(behind.size()) +
+                   (plan.role->plans_each_rank ? " ranks" : " nodes") +
+                   "): first resume with --steps " + saved + ", then continue from there");
+}
+
+// A checkpoint in which only some ranks have reached the planned end can continue to that
+// end, not beyond; nor can a new end be where some ranks are already, amid an exchange that is no
+// last one.
+Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
+  const auto view = checkpoint.view();
+  if (!view) return view.error();
+  const RoleType& role = *job.run.parts->plan.role;
+  const Step steps = steps_in(*view, job.run.parts->horizon, job.run.workers());
+  const std::vector<Step> behind = progress_of(checkpoint, *job.run.parts, job.run.workers());
+  const auto [done, most] = std::minmax_element(behind.begin(), behind.end());
+  const Error too_short = ends_before(job, *most, steps, *view);
+  if ((role.plans_each_rank && *done > steps) || (!role.allows_ranks_past_the_end && *most > steps))
+    return too_short;
+  const auto end = planned_end_of(job, checkpoint, *view);
+  if (!end) return end.error();
+  if (!*end || **end == steps) return {};
+  if (role.plans_each_rank && steps < **end && *most >= steps) return too_short;
+  return check_new_end(job, checkpoint, behind, **end);
 }
 
 }  // namespace
@@ -213,37 +228,18 @@ JobIdentity with_resolved_wiring(JobIdentity identity) {
 
 JobIdentity identity_of(const TrainJob& job) {
   const TrainOptions& o = job.options;
-  const auto number = number_text;
+  JobIdentity identity;
+  for (const OptionTraits& option : option_traits()) {
+    const bool stated = option.has(OptionTraits::kIdentityUnlessDefault) && !is_default(o, option);
+    if (option.has(OptionTraits::kIdentity) || stated)
+      identity[option.name] = value_text(o, option);
+  }
+  identity["data"] = o.data.substr(0, o.data.find(':'));  // files may have moved
   const DataInfo data = job.data ? job.data->info() : DataInfo{};
-  JobIdentity identity = {{"workers", std::to_string(o.workers)},
-                          {"model", o.model},
-                          {"parameters", std::to_string(job.parameters)},
-                          {"data", o.data.substr(0, o.data.find(':'))},  // files may have moved
-                          {"training-samples", std::to_string(data.train_size)},
-                          {"classes", std::to_string(data.classes)},
-                          {"sample-shape", shape_text(data.sample_shape)},
-                          {"batch-size", std::to_string(o.batch_size)},
-                          {"optimizer", o.optimizer},
-                          {"momentum", number(o.momentum)},
-                          {"nesterov", o.nesterov ? "true" : "false"},
-                          {"weight-decay", number(o.weight_decay)},
-                          {"lr", number(o.lr)},
-                          {"lr-per-256", o.lr_per_256 ? "true" : "false"},
-                          {"lr-schedule", o.lr_schedule},
-                          {"warmup-epochs", number(o.warmup_epochs)},
-                          {"seed", std::to_string(o.seed)}};
-  // Absent from checkpoints that are older than the option.
-  if (o.precision != "fp32") identity["precision"] = o.precision;
-  if (o.channels_last) identity["channels-last"] = "true";
-  if (o.accumulate > 1) identity["accumulate"] = std::to_string(o.accumulate);
-  if (o.no_decay) identity["no-decay"] = "true";
-  if (o.warmup_steps > 0) identity["warmup-steps"] = std::to_string(o.warmup_steps);
-  if (o.warmup_from > 0) identity["warmup-from"] = number(o.warmup_from);
-  if (o.augment != "auto") identity["augment"] = o.augment;
-  if (o.loss != "auto") identity["loss"] = o.loss;
-  if (o.label_smoothing != 0) identity["label-smoothing"] = number(o.label_smoothing);
-  if (o.devices_per_worker > 1)
-    identity["devices-per-worker"] = std::to_string(o.devices_per_worker);
+  identity["training-samples"] = std::to_string(data.train_size);
+  identity["classes"] = std::to_string(data.classes);
+  identity["sample-shape"] = shape_text(data.sample_shape);
+  identity["parameters"] = std::to_string(job.parameters);
   if (const auto crc = model_crc32(o.model); crc) identity["model-crc32"] = *crc;
   for (const auto& [key, value] : job.wiring.keys()) identity["wiring." + key] = value;
   return identity;
@@ -251,8 +247,8 @@ JobIdentity identity_of(const TrainJob& job) {
 
 // Of one worker; 0 where the checkpoint does not say.
 static std::int64_t samples_of_step(const JobIdentity& identity) {
-  return number_in(identity, "batch-size") *
-         std::max<std::int64_t>(1, number_in(identity, "accumulate"));
+  return identity_number(identity, "batch-size") *
+         std::max<std::int64_t>(1, identity_number(identity, "accumulate"));
 }
 
 // A wiring that does not use the momentum keeps it for those that follow; its job file has none.
@@ -275,7 +271,7 @@ Expected<void> read_resume(TrainJob& job) {
   if (!checkpoint) return checkpoint.error();
   keep_momentum(job, checkpoint->identity);
   job.start = horizon_start_in(checkpoint->identity);
-  if (job.start.ranks == 0) job.start.ranks = number_in(checkpoint->identity, "workers");
+  if (job.start.ranks == 0) job.start.ranks = identity_number(checkpoint->identity, "workers");
   if (job.start.ranks == job.options.workers) job.start.ranks = 0;
   const std::int64_t before = samples_of_step(checkpoint->identity);
   const auto workers =

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/console/verb_options.hpp"
 #include "net/addresses.hpp"
 #include "net/token.hpp"
 
@@ -37,13 +38,12 @@ std::int64_t realtime_at_zero_ns() {
 Expected<void> check_trace_options(const TrainOptions& o) {
   if (o.trace != "on" && o.trace != "off")
     return bad_input("--trace " + o.trace + ": expected on or off");
-  if (o.trace_limit != 0 && o.trace_limit < kLeastTraceLimit)
-    return bad_input(fmt::format("--trace-limit {}: expected at least {} bytes, or 0 for no limit",
-                                 o.trace_limit, kLeastTraceLimit));
-  if (o.trace_sample < 1)
-    return bad_input(fmt::format("--trace-sample {}: expected at least 1, which records every step",
-                                 o.trace_sample));
-  return {};
+  if (o.trace_limit != 0)
+    if (auto checked = check_least("--trace-limit", o.trace_limit, kLeastTraceLimit,
+                                   " (bytes), or 0: no limit");
+        !checked)
+      return checked;
+  return check_least("--trace-sample", o.trace_sample, 1, ", 1: every step");
 }
 
 void describe_trace(TrainJob& job) {

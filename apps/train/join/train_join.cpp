@@ -2,29 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
 #include "apps/console/signals.hpp"
-#include "apps/launch/launch_plan.hpp"
 #include "apps/train/join/ask_job.hpp"
 #include "messages/time.hpp"
-#include "net/tcp/tcp_dial.hpp"
+#include "net/addresses.hpp"
+#include "net/token.hpp"
 
 namespace grapevine {
 namespace {
 
 Error with_address(const TrainOptions& options, const Error& error) {
   return {error.code, "--join " + options.join + ": " + error.message};
-}
-
-Expected<std::uint16_t> port_of(const std::string& digits) {
-  std::uint16_t port = 0;
-  const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, port);
-  if (error == std::errc() && stop == end && port > 0) return port;
-  return bad_input("'" + digits + "' is no port: expected 1..65535");
 }
 
 Expected<void> check_sources(const CLI::App& app, const TrainOptions& options) {
@@ -45,13 +36,11 @@ Expected<void> check_sources(const CLI::App& app, const TrainOptions& options) {
 
 Expected<void> find_job_to_join(CLI::App& app, TrainOptions& options) {
   if (auto checked = check_sources(app, options); !checked) return checked;
-  const auto address = tcp::split_address(options.join);
-  if (!address) return with_address(options, address.error());
-  const auto port = port_of(address->second);
-  if (!port) return with_address(options, port.error());
+  const auto address = parse_listen_address("--join", options.join, 1);
+  if (!address) return address.error();
   JobQuestion question;
-  question.host = address->first;
-  question.port = *port;
+  question.host = address->host;
+  question.port = address->port;
   if (const char* token = std::getenv(kJobTokenVariable)) question.secret = token;
   question.version = GRAPEVINE_VERSION;
   if (auto loaded = load_certificates(options); !loaded) return loaded;

@@ -7,99 +7,18 @@
 #include <string>
 #include <utility>
 
-#include "actors/record/checkpoints/checkpoint_keeper.hpp"
 #include "actors/record/checkpoints/checkpoint_writer.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/role_type.hpp"
-#include "apps/monitoring/metrics_endpoint.hpp"
 #include "apps/train/live/live_settings.hpp"
 #include "apps/train/live/schedule.hpp"
-#include "apps/train/train_place.hpp"
+#include "apps/train/options/option_traits.hpp"
+#include "apps/train/options/option_values.hpp"
 #include "apps/train/train_resume.hpp"
-#include "apps/train/train_trace.hpp"
 #include "messages/check.hpp"
-#include "messages/text/names.hpp"
 #include "messages/text/number_text.hpp"
 
 namespace grapevine {
-namespace {
-
-constexpr std::int64_t kMaxSteps = 1'000'000'000'000;  // of each worker
-constexpr std::int64_t kMaxDevicesPerWorker = 64;
-constexpr std::int64_t kMostAccumulated = 1'000'000;
-
-}  // namespace
-
-Expected<void> check_numbers(const TrainOptions& o) {
-  const auto number = number_text;
-  if (o.workers < 1 && o.workers != kWorkersAsUsual)
-    return bad_input("--workers " + std::to_string(o.workers) + ": expected 1.." +
-                     std::to_string(kMaxWorkers));
-  if (o.batch_size < 1)
-    return bad_input("--batch-size " + std::to_string(o.batch_size) + ": expected at least 1");
-  if (o.devices_per_worker < 1 || o.devices_per_worker > kMaxDevicesPerWorker)
-    return bad_input("--devices-per-worker " + std::to_string(o.devices_per_worker) +
-                     ": expected 1.." + std::to_string(kMaxDevicesPerWorker));
-  if (o.accumulate < 1 || o.accumulate > kMostAccumulated)
-    return bad_input("--accumulate " + std::to_string(o.accumulate) + ": expected 1.." +
-                     std::to_string(kMostAccumulated));
-  if (o.batch_size > (std::int64_t{1} << 40) / o.accumulate)
-    return bad_input("--batch-size " + std::to_string(o.batch_size) +
-                     ": too large, use a smaller one");
-  if (o.warmup_steps < 0)
-    return bad_input("--warmup-steps " + std::to_string(o.warmup_steps) + ": expected 0 or more");
-  if (o.warmup_steps > 0 && o.warmup_epochs > 0)
-    return bad_input("--warmup-steps and --warmup-epochs: give one of them");
-  // A run that continues may have had one.
-  if (o.warmup_from > 0 && o.warmup_steps == 0 && o.warmup_epochs == 0 && o.resume.empty())
-    return bad_input("--warmup-from " + number(o.warmup_from) +
-                     ": there is no warm-up: give --warmup-epochs or --warmup-steps");
-  if (o.batch_size % o.devices_per_worker != 0)
-    return bad_input("--devices-per-worker " + std::to_string(o.devices_per_worker) +
-                     ": they share the worker's batch evenly, which --batch-size " +
-                     std::to_string(o.batch_size) + " does not allow: make it a multiple");
-  if (!std::isfinite(o.epochs) || o.epochs <= 0)
-    return bad_input("--epochs " + number(o.epochs) + ": expected a number above 0");
-  if (o.steps < 0 || o.steps > kMaxSteps)
-    return bad_input("--steps " + std::to_string(o.steps) + ": expected 1.." +
-                     std::to_string(kMaxSteps));
-  if (!std::isfinite(o.checkpoint_every) || o.checkpoint_every < 0)
-    return bad_input("--checkpoint-every " + number(o.checkpoint_every) +
-                     ": expected a number of epochs, 0 or more");
-  if (o.threads < 0 || o.threads > kMaxThreads)
-    return bad_input("--threads " + std::to_string(o.threads) + ": expected 0.." +
-                     std::to_string(kMaxThreads));
-  if (o.log_every < 1)
-    return bad_input("--log-every " + std::to_string(o.log_every) + ": expected at least 1");
-  if (o.min_ranks < 0)
-    return bad_input("--min-ranks " + std::to_string(o.min_ranks) +
-                     ": expected 0, for more than half of the ranks that train, or more");
-  if (o.max_ranks < 0 || o.max_ranks > kMaxWorkers)
-    return bad_input("--max-ranks " + std::to_string(o.max_ranks) + ": expected 0..." +
-                     std::to_string(kMaxWorkers) + ", 0: as many as begin the run");
-  if (!std::isfinite(o.patience_s) || o.patience_s <= 0 || o.patience_s > 1e6)
-    return bad_input("--timeout " + number(o.patience_s) +
-                     ": expected seconds, more than 0 and at most 1000000");
-  if (!std::isfinite(o.stall_abort_s) || o.stall_abort_s < 0 || o.stall_abort_s > 1e6)
-    return bad_input("--stall-abort " + number(o.stall_abort_s) +
-                     ": expected seconds, 0 for none, at most 1000000");
-  if (o.nesterov && o.optimizer != "sgd")
-    return bad_input("--nesterov does not fit --optimizer " + o.optimizer + ": it belongs to sgd");
-  if (o.seed < 0) return bad_input("--seed " + std::to_string(o.seed) + ": expected 0 or more");
-  if (o.validate != "epoch" && o.validate != "end")
-    return unknown_name("--validate", o.validate, {"epoch", "end"});
-  if (auto kept = parse_kept_checkpoints(o.checkpoint_keep); !kept) return kept.error();
-  if (o.early_stop < 0)
-    return bad_input("--early-stop " + std::to_string(o.early_stop) + ": expected 0 or more");
-  if (o.early_stop > 0 && o.validate != "epoch")
-    return bad_input("--early-stop " + std::to_string(o.early_stop) +
-                     ": needs validations beside training: use --validate epoch");
-  if (!o.metrics_port.empty())
-    if (auto place = parse_metrics_place(o.metrics_port); !place) return place.error();
-  if (!std::isfinite(o.join_timeout_s) || o.join_timeout_s <= 0 || o.join_timeout_s > 1e5)
-    return bad_input("--join-timeout " + number(o.join_timeout_s) +
-                     ": expected seconds, more than 0 and at most 100000");
-  return check_trace_options(o);
-}
 
 // Of a run that continues with other numbers the last epoch is complete.
 Step steps_of_epochs(double epochs, const HorizonStart& start, double steps_per_epoch) {
@@ -153,7 +72,7 @@ ChangeParts change_of(const TrainJob& job, double steps_per_epoch) {
     changed.options = options;
     changed.start = start;
     if (auto applied = apply_settings(changed.options, settings); !applied) return applied.error();
-    if (auto checked = check_numbers(changed.options); !checked) return checked.error();
+    if (auto checked = check_option_values(changed.options); !checked) return checked.error();
     auto wiring = effective_wiring(changed.options);
     if (!wiring) return wiring.error();
     changed.wiring = std::move(*wiring);
@@ -178,8 +97,9 @@ std::function<JobIdentity(const LiveSettings&)> identity_after(const TrainJob& j
     const auto applied = apply_settings(changed, settings);
     const auto wiring = effective_wiring(changed);
     GRAPEVINE_CHECK(applied.ok() && wiring.ok(), "the run has accepted these settings");
-    identity["lr"] = number_text(changed.lr);
-    identity["weight-decay"] = number_text(changed.weight_decay);
+    for (const OptionTraits& option : option_traits())
+      if (option.has(OptionTraits::kLive) && option.has(OptionTraits::kIdentity))
+        identity[option.name] = value_text(changed, option);
     for (auto at = identity.begin(); at != identity.end();)
       at = at->first.rfind("wiring.", 0) == 0 ? identity.erase(at) : std::next(at);
     for (const auto& [key, value] : wiring->keys()) identity["wiring." + key] = value;

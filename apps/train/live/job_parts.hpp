@@ -1,4 +1,4 @@
-// The numbers and parts of a job: of its options at the start, and of those that change while it
+// The parts of a job: of its options at the start, and of those that change while it
 // runs.
 #pragma once
 #include <cstdint>
@@ -10,9 +10,6 @@
 #include "messages/expected.hpp"
 
 namespace grapevine {
-
-// Errors (bad_input): a number out of its range, or two that do not fit each other.
-Expected<void> check_numbers(const TrainOptions& options);
 
 // REQUIRES: the job's options, with its workers, and its start. Errors (bad_input): a wiring that
 // does not fit them.

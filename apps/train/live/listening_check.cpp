@@ -4,14 +4,14 @@
 #include <memory>
 
 #include "apps/control/control_server.hpp"
-#include "apps/launch/launch_plan.hpp"
 #include "apps/monitoring/metrics_endpoint.hpp"
+#include "net/token.hpp"
 
 namespace grapevine {
 namespace {
 
 Expected<void> check_control(const std::string& control) {
-  const auto place = parse_control_place(control, "--control");
+  const auto place = parse_listen_address("--control", control);
   if (!place) return place.error();
   const char* const secret = std::getenv(kJobTokenVariable);
   auto opened = ControlServer::on_port(*place, secret == nullptr ? "" : secret,
@@ -21,7 +21,7 @@ Expected<void> check_control(const std::string& control) {
 }
 
 Expected<void> check_metrics(const std::string& metrics_port) {
-  const auto place = parse_metrics_place(metrics_port);
+  const auto place = parse_named_address("--metrics-port", metrics_port);
   if (!place) return place.error();
   auto opened = MetricsEndpoint::create(*place, RunLabels{});
   if (!opened) return opened.error();

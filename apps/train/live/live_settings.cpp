@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <variant>
 
 #include "apps/console/verb_options.hpp"
+#include "apps/train/options/option_traits.hpp"
 #include "messages/text/names.hpp"
 #include "messages/text/number_text.hpp"
 
@@ -13,11 +15,9 @@ namespace {
 
 constexpr char kWiring[] = "wiring.";
 
-// Of an option that is a number; null: there is none.
-double* live_number(TrainOptions& options, const std::string& name) {
-  if (name == "lr") return &options.lr;
-  if (name == "weight-decay") return &options.weight_decay;
-  return nullptr;
+// REQUIRES: an option that is a number.
+double& live_number(TrainOptions& options, const std::string& name) {
+  return options.*std::get<double TrainOptions::*>(traits_of(name).member);
 }
 
 // "wiring.level.1.pack" is one as "wiring.pack" is.
@@ -51,7 +51,7 @@ void leave_out_defaults(TrainOptions& options) {
 
 const std::vector<std::string>& live_setting_names() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> all = {kAlgorithmSetting, "lr", "weight-decay"};
+    std::vector<std::string> all = options_with(OptionTraits::kLive);
     for (const KeyInfo& key : wiring_keys()) all.push_back(kWiring + key.key);
     return all;
   }();
@@ -93,7 +93,7 @@ Expected<void> apply_settings(TrainOptions& options, const LiveSettings& setting
     const std::string complaint = verb_options::complaint<double>(text);
     if (!complaint.empty()) return bad_input("--" + name + " " + complaint);
     const double number = std::strtod(text.c_str(), nullptr);
-    *live_number(options, name) = number;
+    live_number(options, name) = number;
     options.changed[name] = number_text(number);
   }
   return {};

@@ -10,6 +10,7 @@
 #include <spdlog/spdlog.h>
 
 #include "apps/train/job_file.hpp"
+#include "apps/train/options/option_traits.hpp"
 #include "apps/train/train_folder.hpp"
 #include "messages/text/control_characters.hpp"
 #include "messages/text/number_text.hpp"
@@ -23,16 +24,6 @@ constexpr char kStartStep[] = "first-step";
 constexpr char kStartEpoch[] = "first-epoch";
 constexpr char kStartRanks[] = "first-workers";
 
-// Numbers and names that a step reads, and nothing that a rank's state holds.
-const std::set<std::string>& changeable() {
-  static const std::set<std::string> keys = {
-      "lr",           "lr-per-256",   "lr-schedule",     "warmup-epochs", "warmup-from",
-      "warmup-steps", "weight-decay", "label-smoothing", "augment",       "loss",
-      "precision",    "no-decay",     "channels-last",   "batch-size",    "nesterov",
-      "accumulate"};
-  return keys;
-}
-
 bool is_rate(const std::string& key) {
   return key.rfind("lr", 0) == 0 || key.rfind("warmup", 0) == 0;
 }
@@ -40,7 +31,7 @@ bool is_rate(const std::string& key) {
 // The velocity is part of the state where there is a momentum.
 bool may_change(const std::string& key, const std::string& before, const std::string& now) {
   if (key == "momentum") return before != "0" && now != "0";
-  return changeable().count(key) > 0;
+  return option_has(key, OptionTraits::kMayChangeOnResume);
 }
 
 std::string value_in(const JobIdentity& identity, const std::string& key) {

@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "actors/run/runtime.hpp"
+#include "actors/run/simulation/run_virtual.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/models.hpp"

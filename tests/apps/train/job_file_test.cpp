@@ -9,6 +9,7 @@
 
 #include "apps/console/verb_options.hpp"
 #include "apps/train/job_file.hpp"
+#include "apps/train/options/option_traits.hpp"
 #include "apps/train/train_options.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train/train_run.hpp"
@@ -128,8 +129,8 @@ TEST(JobFile, ARunWithoutOneOfItsOptionsIsAnother) {
 
 // ---- the text
 
-// A value of each option that is not its default. A new option of `train` belongs here, or on the
-// list of options_left_out().
+// A value of each option that is not its default. A new option of `train` belongs here, or has
+// OptionTraits::kNotInJobFile.
 const std::map<std::string, std::string> kSamples = {
     {"algorithm", "d-psgd"},
     {"workers", "3"},
@@ -220,9 +221,9 @@ TEST(JobFile, EveryOptionIsWrittenOrOnTheListOfThoseLeftOut) {
   for (const CLI::Option* option : declared.app.get_options()) {
     const std::string name = name_of(*option);
     const std::string length = name == "steps" ? "5" : "";  // instead of epochs
-    const bool left_out = options_left_out().count(name) > 0;
+    const bool left_out = option_has(name, OptionTraits::kNotInJobFile);
     EXPECT_NE(left_out, kSamples.count(name) > 0 || !length.empty())
-        << "--" << name << ": add it to kSamples, or to options_left_out()";
+        << "--" << name << ": add it to kSamples, or give it kNotInJobFile";
     if (left_out) continue;
     const std::string value = length.empty() ? kSamples.at(name) : length;
     Parsed given, back;

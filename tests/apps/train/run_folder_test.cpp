@@ -12,7 +12,7 @@
 
 #include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/record/files.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "apps/train/run_output.hpp"
 #include "apps/train/train_folder.hpp"

@@ -48,6 +48,31 @@ TEST(RunTally, VacantAndLostPlacesTakeNoSteps) {
   EXPECT_EQ(shown.step, 10) << "the run is complete";
 }
 
+// With three of four ranks each takes more steps: the run is complete after its epochs.
+TEST(RunTally, ALossLengthensARunOfEpochs) {
+  RunProgress start;
+  start.steps = 4 * 30;
+  start.epochs = 3;
+  RunProgress shown;
+  RunTally tally(
+      start, {}, [&shown](const RunProgress& progress) { shown = progress; }, 4);
+  tally.end_by_epochs();
+  StepReport report;
+  double epoch = 0;
+  for (report.step = 0; epoch < 3 - 1e-9; ++report.step) {
+    EXPECT_TRUE(shown.phase.empty()) << "step " << report.step;
+    const Rank ranks = report.step < 10 ? 4 : 3;
+    epoch += 0.025 * ranks;
+    report.epochs_done = epoch;
+    for (report.rank = 0; report.rank < ranks; ++report.rank) tally.on_step(report);
+    if (report.step == 9) tally.on_rank_lost(3);
+  }
+  EXPECT_EQ(report.step, 37);
+  EXPECT_EQ(shown.step, 37);
+  EXPECT_EQ(shown.steps, 37);
+  EXPECT_FALSE(shown.phase.empty());
+}
+
 // The last validation comes after the last step.
 TEST(RunTally, TheLastLineHasTheLastAccuracy) {
   RunProgress shown;

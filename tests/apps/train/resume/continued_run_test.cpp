@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/run/simulation/run_virtual.hpp"
 #include "apps/train/resume/saved_job.hpp"
 #include "apps/train/train_job.hpp"
 #include "apps/train/train_place.hpp"
