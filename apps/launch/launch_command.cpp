@@ -15,7 +15,6 @@
 #include <memory>
 #include <optional>
 #include <ostream>
-#include <sstream>
 #include <utility>
 
 #include "actors/record/checkpoints/checkpoint.hpp"
@@ -179,28 +178,25 @@ class LaunchCommand final : public Command {
   }
 
   Expected<void> check() {
-    const auto out_of_range = [](const std::string& option, auto value, auto least, auto most) {
-      std::ostringstream text;
-      text << option << " " << value << ": expected " << least << ".." << most;
-      return bad_input(text.str());
-    };
     if (app_->count("--processes") == 0 && hostfile_.empty())
       return bad_input("the number of processes is missing: give -n N, or a --hostfile");
-    if (app_->count("--processes") > 0 && (processes_ < 1 || processes_ > kMaxProcesses))
-      return out_of_range("-n", processes_, 1, kMaxProcesses);
-    if (app_->count("--port") > 0 && (port_ < 1 || port_ > 65535))
-      return out_of_range("--port", port_, 1, 65535);
-    if (!(grace_s_ >= 0 && grace_s_ <= kMaxGraceSeconds))
-      return out_of_range("--grace", grace_s_, 0, kMaxGraceSeconds);
+    if (app_->count("--processes") > 0)
+      if (auto checked = check_range("-n", processes_, 1, kMaxProcesses); !checked) return checked;
+    if (app_->count("--port") > 0)
+      if (auto checked = check_range("--port", port_, 1, 65535); !checked) return checked;
+    if (auto checked = check_range("--grace", grace_s_, 0, kMaxGraceSeconds, " seconds"); !checked)
+      return checked;
     if (words_in(ssh_).empty()) return bad_input("--ssh is empty: give a command");
-    return check_failure_options(out_of_range("--restarts", restarts_, 0, kMaxRestarts));
+    return check_failure_options();
   }
 
-  Expected<void> check_failure_options(Error restarts_out_of_range) {
+  Expected<void> check_failure_options() {
     const bool given = app_->count("--restarts") > 0;
     if (on_failure_ != "stop" && on_failure_ != "continue" && on_failure_ != "restart")
       return unknown_name("--on-failure", on_failure_, {"stop", "continue", "restart"});
-    if (given && (restarts_ < 0 || restarts_ > kMaxRestarts)) return restarts_out_of_range;
+    if (given)
+      if (auto checked = check_range("--restarts", restarts_, 0, kMaxRestarts); !checked)
+        return checked;
     if (on_failure_ == "stop" && app_->count("--on-failure") > 0 && restarts_ > 0)
       return bad_input(
           fmt::format("--restarts {} and --on-failure stop: leave one of them out, or "
@@ -270,9 +266,9 @@ class LaunchCommand final : public Command {
   Expected<void> check_certificates() const {
     const bool here = std::any_of(placements_.begin(), placements_.end(),
                                   [](const LaunchPlace& place) { return place.here; });
-    if (tls_.empty() || !here) return {};
-    const auto loaded = tcp::TlsContext::load(tls_);
-    if (!loaded) return Error{loaded.error().code, "--tls: " + loaded.error().message};
+    if (!here) return {};
+    const auto loaded = tcp::load_certificates(tls_);
+    if (!loaded) return loaded.error();
     return {};
   }
 

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "actors/record/resume_hint.hpp"
-#include "messages/exit_code.hpp"
 
 namespace grapevine {
 namespace {
@@ -69,22 +68,10 @@ Expected<void> LaunchJob::wait() {
     end_what_joins();
     enforce_grace();
   }
-  writer_.drain(signals_, stop_requested_);
-  return result();
-}
-
-Expected<void> LaunchJob::result() const {
-  if (!failure_) return {};
-  // The others may end with success though process 0 fails at the end of the run, or after they
-  // left.
-  const bool head_done = members_[0].end && members_[0].end->exit_code == 0;
-  const bool of_the_job = failure_->code == Errc::bad_input || failure_->code == Errc::stopped;
-  if (options_.survivors_continue && head_done && !of_the_job) return {};
-  Error failure = *failure_;
-  // Also of a process that has failed by itself: its own line may be far above.
-  const bool may_go_on = failure.code == Errc::peer_down || failure.code == Errc::failed;
-  if (may_go_on && resume_hint_in(failure.message).empty()) failure.message += hint_;
-  return failure;
+  bool stops = stop_requested();
+  writer_.drain(signals_, stops);
+  if (stops) verdict_.stop();
+  return verdict_.result();
 }
 
 std::optional<int> LaunchJob::exit_code() const {
@@ -107,7 +94,7 @@ bool LaunchJob::running() const {
 
 std::vector<ChildGroup::Ended> LaunchJob::poll_once() {
   // A process that is to end may write something first.
-  const bool reads = writer_.waiting_bytes() < (stop_requested_ || ending_ ? kFullAtTheEnd : kFull);
+  const bool reads = writer_.waiting_bytes() < (is_to_end() ? kFullAtTheEnd : kFull);
   std::vector<pollfd> waits = {{signals_.descriptor(), POLLIN, 0}};
   children_.add_to(waits, reads);
   const auto timeout = reads ? poll_timeout() : std::min(poll_timeout(), kPollBehind);
@@ -132,7 +119,8 @@ void LaunchJob::collect(const std::vector<ChildGroup::Ended>& all) {
     Member& member = members_[member_of_[one.child]];
     if (member.end) continue;  // it was given up
     member.end = one.end;
-    member.asked = ending_ || stop_requested_;
+    member.asked = is_to_end();
+    if (member.placement.rank == 0) verdict_.head_ended(one.end);
     ended.push_back(&member);
   }
   // A process that was killed is the cause; one that then exited has lost a peer.
@@ -142,20 +130,26 @@ void LaunchJob::collect(const std::vector<ChildGroup::Ended>& all) {
   for (Member* member : ended) on_end(*member);
 }
 
+MemberEnd LaunchJob::end_of(const Member& member) {
+  return {member.placement.rank,
+          *member.end,
+          is_cut_off(member.placement, *member.end),
+          member.grace.killed(),
+          member.restarted,
+          member.held.text(),
+          describe(member.placement, *member.end)};
+}
+
 void LaunchJob::on_end(Member& member) {
-  const std::string said = member.held.text();
-  if (const std::string hint = resume_hint_in(said); !hint.empty()) hint_ = hint;
-  // main() prints it; a process that found the same may have got SIGTERM before it could exit.
-  if (failure_ && said == failure_->message) member.held.drop();
+  const MemberEnd end = end_of(member);
+  const Ruling ruling = verdict_.ended(end);
   if (member.placement.rank == 0) on_head_end();
-  const int code = member.end->exit_code;
-  if (member.restarted && members_[0].end && code != 0) return member.held.drop();
-  if (said == kStoppedBeforeTraining && (ending_ || stop_requested_))
-    return on_quiet_end(member, said);
-  if (code == kExitBadInput) return on_bad_input(member, said);
-  if (code == kExitLost || code == kExitStopped) return on_said_end(member, said);
+  if (ruling.repeats) member.held.drop();
   release_held(member);
-  if (code != 0) report_failure(member);
+  if (ruling.then == Ruling::Then::nothing) return;
+  if (ruling.then == Ruling::Then::end_others) return ask_to_end(ruling.lost, ruling.first);
+  if (ruling.then == Ruling::Then::restart && start_again(member, end.text)) return;
+  if (running()) say(end.text + ": the others continue");
 }
 
 // Processes of a run end by themselves with it, unless they are frozen.
@@ -165,80 +159,10 @@ void LaunchJob::on_head_end() {
   for (Member& member : members_) member.grace.begin(now_on_clock(), options_.after_head);
 }
 
-// The error that all stopped processes report is printed once, or the reason of the stop.
-void LaunchJob::on_quiet_end(Member& member, const std::string& said) {
-  if (!failure_) failure_ = Error{Errc::failed, said};
-  member.held.drop();
-}
-
-void LaunchJob::on_bad_input(Member& member, const std::string& said) {
-  if (!failure_)
-    failure_ = bad_input(said.empty() ? describe(member.placement, *member.end) : said);
-  if (said == failure_->message) member.held.drop();
-  release_held(member);
-  if (!member.restarted) return ask_to_end(false);
-  // Its file may have gone since, or the run is about to end.
-  if (running()) say(describe(member.placement, *member.end) + ": the others continue");
-}
-
-// It knows the reason of the end: the loss of another process, which all that know of it report, or
-// a request, which only process 0 reports. Where survivors continue, a stop counts more than a
-// loss.
-void LaunchJob::on_said_end(Member& member, const std::string& said) {
-  const bool lost = member.end->exit_code == kExitLost;
-  const bool counts_more =
-      failure_ && (lost ? failure_->code == Errc::stopped || ends_the_run(member)
-                        : options_.survivors_continue && failure_->code != Errc::bad_input);
-  if (!failure_ || counts_more) {
-    failure_ = Error{lost ? Errc::peer_down : Errc::stopped,
-                     said.empty() ? describe(member.placement, *member.end) : said};
-    killed_ = false;
-  }
-  if (said == failure_->message) member.held.drop();
-  release_held(member);
-  if (!lost || !options_.survivors_continue) return ask_to_end(lost);
-  const std::string text = describe(member.placement, *member.end);
-  if (!start_again(member, text) && running()) say(text + ": the others continue");
-}
-
-// Whether this job has caused that end. ssh does not report the signal that ended a process there.
-bool LaunchJob::asked_for(const Member& member) const {
-  const int number = member.end->signal;
-  if (number == SIGTERM || number == 0) return ending_ || stop_requested_;
-  return (number == SIGINT && stop_requested_) || (number == SIGKILL && member.grace.killed());
-}
-
-// Process 0 ends a run that has survived the ends of others before. One that a request to stop ends
-// before it handles signals has no run.
-bool LaunchJob::ends_the_run(const Member& member) const {
-  const int number = member.end->signal;
-  const bool told = stop_requested_ && (number == SIGTERM || number == SIGINT);
-  const bool survives = options_.survivors_continue && !ending_ && !told;
-  return survives && member.placement.rank == 0 && failure_ && failure_->code != Errc::stopped;
-}
-
-void LaunchJob::report_failure(Member& member) {
-  const bool killed = is_cut_off(member.placement, *member.end) && !asked_for(member);
-  // The end of a process that was asked to end is ignored, unless the others have reported its
-  // loss.
-  const bool counts_more =
-      failure_ &&
-      (failure_->code == Errc::stopped
-           ? killed || member.end->signal == 0
-           : (killed && failure_->code == Errc::peer_down && !killed_) || ends_the_run(member));
-  if (ending_ && !counts_more) return;
-  const std::string text = describe(member.placement, *member.end);
-  if (!failure_ || counts_more) failure_ = Error{killed ? Errc::peer_down : Errc::failed, text};
-  killed_ = killed_ || killed;
-  if (!options_.survivors_continue) return ask_to_end(killed);
-  if (killed && start_again(member, text)) return;
-  if (running()) say(text + ": the others continue");
-}
-
 // It joins the run that the others continue; without process 0 there is none.
 bool LaunchJob::start_again(Member& member, const std::string& why) {
   const bool may = restarted_ < options_.restarts && member.placement.rank != 0 &&
-                   !members_[0].end && !ending_ && !stop_requested_;
+                   !members_[0].end && !is_to_end();
   if (!may) return false;
   auto process = children_.start(member.command);
   if (!process) {
@@ -258,22 +182,22 @@ bool LaunchJob::start_again(Member& member, const std::string& why) {
   return true;
 }
 
-// `lost`: a process was lost.
-void LaunchJob::ask_to_end(bool lost) {
+// `lost`: a process was lost. `first`: they were not asked before.
+void LaunchJob::ask_to_end(bool lost, bool first) {
   const auto lost_grace = std::min(options_.grace, options_.lost_grace);
   const auto now = now_on_clock();
   for (Member& member : members_)
     member.grace.begin(now, lost && member.placement.rank != 0 ? lost_grace : options_.grace);
-  if (std::exchange(ending_, true)) return;
+  if (!first) return;
   notice_at_ = now + options_.notice;
-  if (!stop_requested_) children_.signal(SIGTERM);
+  if (!stop_requested()) children_.signal(SIGTERM);
 }
 
 void LaunchJob::forward_signals() {
   for (const int number : signals_.take()) {
     children_.signal(number);
     if (number == SIGUSR1) continue;
-    stop_requested_ = true;
+    verdict_.stop();
     const bool twice = number == SIGINT && interrupted_;
     for (Member& member : members_)
       member.grace.begin(now_on_clock(), twice ? std::chrono::milliseconds(0) : options_.grace);
@@ -281,7 +205,7 @@ void LaunchJob::forward_signals() {
   }
 }
 
-// With process 0 the run has ended that they would join.
+// Process 0 has ended, and the run with it: processes that still join it are asked to end.
 void LaunchJob::end_what_joins() {
   const auto now = now_on_clock();
   if (!joins_end_ || now < *joins_end_) return;
@@ -313,7 +237,7 @@ void LaunchJob::kill(Member& member) {
   const auto now = now_on_clock();
   member.grace.kill(now);
   if (member.placement.here) return member.process->kill_group();
-  // As a word for ssh, which it could not read if it were killed here and now.
+  // The signal travels as a word over ssh, which could not send it if it were killed here and now.
   member.cut_at = now + kEndOfSsh;
 }
 
@@ -329,9 +253,10 @@ void LaunchJob::say_what_is_awaited(Timestamp now) {
     until = std::max(until, *kill_at);
     if (++awaited <= kNamed) names += (names.empty() ? "" : ", ") + name_of(member.placement);
   }
-  if (awaited == 0 || !failure_) return;
+  const std::optional<Error>& failure = verdict_.failure();
+  if (awaited == 0 || !failure) return;
   if (awaited > kNamed) names += fmt::format(" and {} more", awaited - kNamed);
-  const std::string& why = failure_->message;
+  const std::string& why = failure->message;
   const auto left = std::chrono::ceil<std::chrono::seconds>(until - now);
   say(fmt::format("{}: waiting up to {} s for {} to end",
                   why.substr(0, why.size() - resume_hint_in(why).size()), left.count(), names));
@@ -341,8 +266,8 @@ void LaunchJob::say_what_is_awaited(Timestamp now) {
 void LaunchJob::give_up(Member& member) {
   say(name_of(member.placement) + " does not end after SIGKILL: check its host");
   member.end = ProcessEnd{-1, SIGKILL};
-  if (!failure_ || ends_the_run(member))
-    failure_ = Error{Errc::failed, describe(member.placement, *member.end)};
+  if (member.placement.rank == 0) verdict_.head_ended(*member.end);
+  verdict_.given_up(end_of(member));
 }
 
 void LaunchJob::print_out(const Member& member, std::string line) {
@@ -366,9 +291,5 @@ void LaunchJob::print_prefixed(const Member& member, const std::string& line) {
 }
 
 void LaunchJob::say(const std::string& text) { writer_.add({-1, true, "launch: " + text}); }
-
-void LaunchJob::write_line(Console& console, const JobLine& line) {
-  (line.to_err ? console.err : console.out) << line.text << '\n';
-}
 
 }  // namespace grapevine

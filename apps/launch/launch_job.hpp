@@ -12,6 +12,7 @@
 #include "apps/console/line_writer.hpp"
 #include "apps/console/signal_pipe.hpp"
 #include "apps/launch/child_group.hpp"
+#include "apps/launch/job_verdict.hpp"
 #include "apps/launch/launch_plan.hpp"
 #include "messages/expected.hpp"
 
@@ -19,8 +20,8 @@ namespace grapevine {
 
 struct LaunchJobOptions {
   bool survivors_continue = false;  // else a dead process ends the others
-  // With it: processes other than 0 that are killed, or lose a link, are started again, so often in
-  // all, to join the others.
+  // With it: so often in all, a process other than 0 that is killed or loses a link is started
+  // again, and joins the others.
   int restarts = 0;
   // Rank 0's stdout goes to stdout as it is, all others' to stderr. Else this holds for lines that
   // begin with '{'.
@@ -53,24 +54,18 @@ class LaunchJob {
   LaunchJob(LaunchJobOptions options, SignalPipe& signals, Console& console)
       : options_(options),
         signals_(signals),
-        writer_(console, kNoBound, write_line),
+        writer_(console, kNoBound, write_plain_line),
         children_([this](std::size_t child, bool to_err, const std::string& line) {
           Member& member = members_[member_of_[child]];
           to_err ? print_err(member, line) : print_out(member, line);
-        }) {}
+        }),
+        verdict_(options_.survivors_continue) {}
 
   // Errors (io): a process could not be started; those before it are killed with this object.
   Expected<void> start(const std::vector<LaunchedCommand>& commands);
 
-  // Until the last one has ended. Errors: bad_input: a process found its input bad, with its
-  // error; peer_down: a process was killed, or the connection to it was lost, or it has
-  // lost another one, which it names; stopped: by request, with a checkpoint, reported by process 0
-  // alone; failed: which process ended how, the first one where several did. A process that was
-  // killed counts more than those that lost it, and where survivors continue, how process 0 ended
-  // counts more than an end of another one before. Bad input ends the job with any options,
-  // since nothing has been trained by then, but that of a process which was started again is only
-  // reported, and its end after that of process 0 is ignored. All that they wrote is written on
-  // when this returns, but where stop_requested() and nothing reads it.
+  // Until the last one has ended. Errors: JobVerdict's. All lines of the processes are written when
+  // this returns, but where stop_requested() and nothing reads them.
   Expected<void> wait();
 
   // 128 + n where signal n has ended the job's only process; after wait().
@@ -83,7 +78,7 @@ class LaunchJob {
   bool lost_connection() const;
 
   // By a signal: the job is not to be started again.
-  bool stop_requested() const { return stop_requested_; }
+  bool stop_requested() const { return verdict_.stop_requested(); }
 
  private:
   struct Member {
@@ -99,23 +94,17 @@ class LaunchJob {
   };
 
   static constexpr std::size_t kNoBound = std::numeric_limits<std::size_t>::max();
-  static void write_line(Console& console, const JobLine& line);
 
   bool running() const;
-  Expected<void> result() const;
+  bool is_to_end() const { return verdict_.ending() || verdict_.stop_requested(); }
   std::vector<ChildGroup::Ended> poll_once();
   void collect(const std::vector<ChildGroup::Ended>& ended);
   void on_end(Member& member);
   void on_head_end();
-  void on_quiet_end(Member& member, const std::string& said);
-  void on_bad_input(Member& member, const std::string& said);
-  void on_said_end(Member& member, const std::string& said);
-  bool asked_for(const Member& member) const;
-  bool ends_the_run(const Member& member) const;
-  void report_failure(Member& member);
+  static MemberEnd end_of(const Member& member);
   bool start_again(Member& member, const std::string& why);
   void forward_signals();
-  void ask_to_end(bool lost);
+  void ask_to_end(bool lost, bool first);
   void end_what_joins();
   void enforce_grace();
   void say_what_is_awaited(Timestamp now);
@@ -136,14 +125,10 @@ class LaunchJob {
   std::vector<std::size_t> member_of_;  // by the number of the child
   int restarted_ = 0;
   ChildGroup children_;
-  std::optional<Error> failure_;        // the first one, or one that counts more
-  std::string hint_;                    // of resuming, from the error of a process
+  JobVerdict verdict_;
   std::optional<Timestamp> notice_at_;  // from then on people are to know of the wait
   std::optional<Timestamp> joins_end_;  // then processes that were started again are to end
-  bool killed_ = false;  // `failure_` is the end of a process by a signal that was not this job's
-  bool ending_ = false;  // a failure ends the others: how they end is ignored
-  bool stop_requested_ = false;
-  bool interrupted_ = false;  // by a SIGINT
+  bool interrupted_ = false;            // by a SIGINT
 };
 
 }  // namespace grapevine

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstring>
 #include <numeric>
 #include <sstream>
+
+#include "messages/text/parse_number.hpp"
+#include "messages/text/shell_quoted.hpp"
+#include "net/token.hpp"
 
 namespace grapevine {
 namespace {
@@ -29,11 +32,9 @@ std::optional<HostSlots> parse_line(const std::vector<std::string>& words) {
   if (words.size() == 1) return host;
   const std::string& count = words[1];
   if (count.rfind(key, 0) != 0) return std::nullopt;
-  const char* begin = count.data() + key.size();
-  const char* end = count.data() + count.size();
-  const auto [stopped, error] = std::from_chars(begin, end, host.slots);
-  if (error != std::errc() || stopped != end || host.slots < 1 || host.slots > kMaxSlots)
-    return std::nullopt;
+  const auto slots = number_in<decltype(host.slots)>(std::string_view(count).substr(key.size()));
+  if (!slots || *slots < 1 || *slots > kMaxSlots) return std::nullopt;
+  host.slots = *slots;
   return host;
 }
 
@@ -133,12 +134,6 @@ std::vector<std::string> rank_variables(const LaunchPlace& placement, const Head
           fmt::format("LOCAL_WORLD_SIZE={}", placement.local_ranks),
           fmt::format("MASTER_ADDR={}", head.host),
           fmt::format("MASTER_PORT={}", head.port)};
-}
-
-std::string shell_quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 std::vector<std::string> ssh_command(const std::vector<std::string>& ssh, const std::string& host,

@@ -48,15 +48,8 @@ struct Head {
 // others see it) where only rank 0 does, else its host.
 std::string head_host(const std::vector<LaunchPlace>& placements, const std::string& here);
 
-// The secret of a job, by which its processes know each other: that of the user, or random, for
-// each job its own.
-inline constexpr char kJobTokenVariable[] = "GRAPEVINE_JOB_TOKEN";
-
 // "RANK=3", …: torchrun's six variables.
 std::vector<std::string> rank_variables(const LaunchPlace& placement, const Head& head);
-
-// `text` as one word of a POSIX shell.
-std::string shell_quoted(const std::string& text);
 
 // The command that runs `arguments` with `variables` in `directory` on `host`. `ssh`: the program
 // and its options. The first line of standard input is the job's secret, which the process gets as

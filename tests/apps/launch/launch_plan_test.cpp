@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "messages/text/shell_quoted.hpp"
 #include "tests/apps/process.hpp"
 
 namespace grapevine {

@@ -1,6 +1,4 @@
-#include "apps/launch/launcher_environment.hpp"
-
-#include "messages/text/fnv1a.hpp"
+#include "apps/launched/launcher_environment.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -9,6 +7,10 @@
 #include <limits>
 #include <string_view>
 #include <vector>
+
+#include "messages/text/fnv1a.hpp"
+#include "messages/text/parse_number.hpp"
+#include "net/addresses.hpp"
 
 namespace grapevine {
 namespace {
@@ -47,10 +49,6 @@ std::string shown(std::string_view value) {
   return "'" + text + (value.size() > kLongest ? "…'" : "'");
 }
 
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
-}
-
 std::uint16_t derived_port(std::uint64_t job) {
   return static_cast<std::uint16_t>(kFirstDerivedPort + job % kDerivedPorts);
 }
@@ -70,13 +68,11 @@ class Reader {
                                 std::int64_t least, std::int64_t most) const {
     const char* value = variable_(name);
     if (value == nullptr) return missing(name, beside);
-    const char* end = value + std::strlen(value);
-    std::int64_t number = 0;
-    const auto [stopped, error] = std::from_chars(value, end, number);
-    if (error != std::errc() || stopped != end || number < least || number > most)
+    const auto number = number_in<std::int64_t>(value);
+    if (!number || *number < least || *number > most)
       return bad_input(std::string(name) + "=" + shown(value) + ": expected a number, " +
                        std::to_string(least) + ".." + std::to_string(most));
-    return number;
+    return *number;
   }
 
   Error missing(const char* name, const std::vector<const char*>& beside) const {
@@ -173,7 +169,7 @@ Result read_torchrun(const Reader& reader) {
     result->job = "torchrun " + reader.text("TORCHELASTIC_RUN_ID");
   if (reader.has(kNames.local_process) || reader.has(kNames.local_processes)) {
     if (auto local = read_local(reader, kNames, *result); !local) return local.error();
-  } else if (is_loopback(result->head_host)) {
+  } else if (is_loopback_host(result->head_host)) {
     // Users who type the four variables leave these out; then all processes share a machine.
     result->local_process = result->process;
     result->local_processes = result->processes;
@@ -364,7 +360,7 @@ std::optional<std::string> address_in(const std::string& uri) {
   const auto begin = found + scheme.size();
   const std::string host = uri.substr(begin, uri.find_first_of(",:;", begin) - begin);
   const bool valid = !host.empty() && std::all_of(host.begin(), host.end(), is_host_character);
-  if (!valid || is_loopback(host)) return std::nullopt;
+  if (!valid || is_loopback_host(host)) return std::nullopt;
   return host;
 }
 

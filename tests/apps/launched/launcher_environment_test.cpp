@@ -1,5 +1,5 @@
 // What launchers say of a process, and what they might say.
-#include "apps/launch/launcher_environment.hpp"
+#include "apps/launched/launcher_environment.hpp"
 
 #include <gtest/gtest.h>
 
