@@ -10,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "apps/average/averaging_run.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/train/train_options.hpp"
@@ -112,13 +112,12 @@ class AverageCommand final : public Command {
  private:
   // Checks beyond the parts.
   Expected<void> check() const {
-    if (rounds_ < 0 || rounds_ > kMaxRounds)
-      return bad_input("--rounds " + std::to_string(rounds_) + ": use 0.." +
-                       std::to_string(kMaxRounds));
-    if (peers_ < 1) return bad_input("--peers " + std::to_string(peers_) + ": use 1 or more");
-    if (dim_ < 1) return bad_input("--dim " + std::to_string(dim_) + ": use 1 or more");
-    // Read as a signed number: the parser wraps -1 around for unsigned ones.
-    if (seed_ < 0) return bad_input("--seed " + std::to_string(seed_) + ": use 0 or more");
+    // --seed is read as a signed number: the parser wraps -1 around for unsigned ones.
+    if (auto checked = first_error(
+            {check_range("--rounds", rounds_, 0, kMaxRounds), check_least("--peers", peers_, 1),
+             check_least("--dim", dim_, 1), check_least("--seed", seed_, 0)});
+        !checked)
+      return checked;
     if (ranks_ > 0 && dim_ > kMaxValues / ranks_) {
       return bad_input("--ranks " + std::to_string(ranks_) + " --dim " + std::to_string(dim_) +
                        ": use at most " + std::to_string(kMaxValues) + " values in all");

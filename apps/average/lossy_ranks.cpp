@@ -7,8 +7,8 @@
 #include <map>
 #include <vector>
 
+#include "algorithms/wiring/plan.hpp"
 #include "algorithms/wiring/role_type.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {

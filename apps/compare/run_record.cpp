@@ -10,23 +10,12 @@
 #include <toml++/toml.h>
 
 #include "actors/record/files.hpp"
-#include "apps/console/read_up_to.hpp"
+#include "apps/console/files/run_files.hpp"
 #include "messages/text/control_characters.hpp"
 #include "messages/text/number_text.hpp"
 
 namespace grapevine {
 namespace {
-
-constexpr std::size_t kLargestRecord = std::size_t{1} << 24;  // bytes
-
-// Empty where it is missing, not a file or too large.
-std::string record_text(const std::filesystem::path& path) {
-  std::error_code none;
-  if (!std::filesystem::is_regular_file(path, none)) return "";
-  std::ifstream file(path, std::ios::binary);
-  std::string text = read_up_to(file, kLargestRecord);
-  return text.size() > kLargestRecord ? "" : text;
-}
 
 std::string value_text(const toml::node& node) {
   if (const auto text = node.value_exact<std::string>()) return *text;
@@ -91,7 +80,7 @@ Expected<RunRecord> read_run_record(const std::string& folder) {
     return bad_input(folder + ": is no folder of a run: give the one of train --out");
   RunRecord record;
   record.folder = folder;
-  const std::string job = record_text(fs::path(folder) / "job.toml");
+  const std::string job = run_file_text(fs::path(folder) / "job.toml");
   if (job.empty())
     return bad_input(folder + ": has no job.toml: give the folder of a run, as train --out has it");
   try {
@@ -101,9 +90,7 @@ Expected<RunRecord> read_run_record(const std::string& folder) {
         without_control_characters((fs::path(folder) / "job.toml").string() + ": is damaged (" +
                                    std::string(problem.description()) + "): compare another run"));
   }
-  record.summary =
-      nlohmann::ordered_json::parse(record_text(fs::path(folder) / "summary.json"), nullptr, false);
-  if (!record.summary.is_object()) record.summary = nlohmann::ordered_json::object();
+  record.summary = run_summary(folder).value_or(nlohmann::ordered_json::object());
   // Of a job in several processes, job.toml has the number in each.
   const auto workers = record.summary.find("workers");
   const auto option = record.options.find("workers");

@@ -12,7 +12,7 @@
 #include "apps/console/command.hpp"
 #include "apps/console/help_format.hpp"
 #include "apps/console/usage_error.hpp"
-#include "apps/launch/launcher_environment.hpp"
+#include "apps/launched/launcher_environment.hpp"
 #include "gpu/math_threads.hpp"
 #include "messages/exit_code.hpp"
 #include "messages/text/exception_line.hpp"
@@ -22,7 +22,7 @@ namespace grapevine {
 namespace {
 
 // One line without control characters, for any message of a library or a file.
-std::string one_line(std::string text) {
+std::string as_one_line(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   for (char& c : text) {
     if (c == '\n' || c == '\t') c = ' ';
@@ -40,7 +40,7 @@ bool err_is_read() {
 int report(Console& console, const std::string& message, int code) {
   // Both streams may have a stopped reader.
   if (console.err_stuck || (console.out_stuck && !err_is_read())) return code;
-  console.err << "error: " << one_line(message) << std::endl;
+  console.err << "error: " << as_one_line(message) << std::endl;
   return code;
 }
 

@@ -13,7 +13,6 @@
 #include <sstream>
 
 #include "messages/check.hpp"
-#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 namespace {

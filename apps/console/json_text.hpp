@@ -1,5 +1,6 @@
 // JSON as verbs print it.
 #pragma once
+#include <cmath>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -10,6 +11,11 @@ namespace grapevine {
 // and the text of other processes may hold any.
 inline std::string json_text(const nlohmann::ordered_json& value, int indent = -1) {
   return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+// JSON has no NaN and no infinity: null.
+inline nlohmann::ordered_json json_number(double value) {
+  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
 }
 
 }  // namespace grapevine

@@ -21,6 +21,10 @@ constexpr int kPollMs = 10;
 
 }  // namespace
 
+void write_plain_line(Console& console, const JobLine& line) {
+  (line.to_err ? console.err : console.out) << line.text << '\n';
+}
+
 struct LineWriter::Shared {
   Shared(Console& console_to_use, std::size_t bytes, Write write_line, Done done_with)
       : console(console_to_use),

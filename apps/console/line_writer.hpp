@@ -14,6 +14,9 @@
 
 namespace grapevine {
 
+// The text alone.
+void write_plain_line(Console& console, const JobLine& line);
+
 // add() and waiting_bytes() are thread-safe; the rest belongs to one thread.
 class LineWriter {
  public:
@@ -38,10 +41,9 @@ class LineWriter {
   // Of lines that are not being written yet.
   std::size_t waiting_bytes() const;
 
-  // Until all is written: for how long is the reader's affair, as with any pipe. But once a
-  // stop was asked for, before or (then `stop_requested` is true) meanwhile, a reader that takes
-  // nothing for `patience` ends the waiting. Then false, and the console reports an abandoned
-  // thread and its stream.
+  // Waits until all lines are written, without a limit. Once a stop was asked for, before or (then
+  // `stop_requested` is true) meanwhile, the wait ends where the reader takes nothing for
+  // `patience`. Then false, and the console reports an abandoned thread and its stream.
   bool drain(SignalPipe& signals, bool& stop_requested,
              std::chrono::milliseconds patience = std::chrono::seconds(5));
 

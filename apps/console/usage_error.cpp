@@ -9,7 +9,17 @@
 namespace grapevine {
 namespace {
 
+// Of CLI11's errors: "Could not convert: NAME = VALUE".
+const std::string kUnread = "Could not convert: ", kEquals = " = ";
+
 bool begins(const std::string& text, const std::string& start) { return text.rfind(start, 0) == 0; }
+
+// As users write it, also of an option that no help shows: CLI11 names these "".
+std::string name_of(const CLI::Option& option) {
+  const std::string name = option.get_name();
+  if (!name.empty() || option.get_lnames().empty()) return name;
+  return "--" + option.get_lnames().front();
+}
 
 std::vector<std::string> long_names(const CLI::App& app) {
   std::vector<std::string> names;
@@ -38,7 +48,7 @@ bool from_environment(const VerbUsage& usage, const CLI::Option& option) {
 
 // "--lr 'abc': …", or "GRAPEVINE_LR='abc': …".
 std::string at_option(const VerbUsage& usage, const CLI::Option& option, const std::string& what) {
-  if (!from_environment(usage, option)) return option.get_name() + " " + what;
+  if (!from_environment(usage, option)) return name_of(option) + " " + what;
   return option.get_envname() + (begins(what, "'") ? "=" : " ") + what;
 }
 
@@ -54,6 +64,18 @@ std::string unknown_option(const VerbUsage& usage, const std::string& typed,
   const bool ranks = std::find(known.begin(), known.end(), "--ranks") != known.end();
   return "unknown option '" + typed +
          "': " + (typed == "-n" && ranks ? "did you mean '--ranks'? " : "") + help;
+}
+
+// Whether `text`, which begins with the option's name and `separator`, is of this option. CLI11
+// quotes no name of a hidden one: then it has to have the value that follows.
+bool is_of(const CLI::Option& option, const std::string& text, const std::string& separator) {
+  const std::string start = option.get_name() + separator;
+  if (!begins(text, start)) return false;
+  if (!option.get_name().empty()) return true;
+  const auto& given = option.results();
+  return std::any_of(given.begin(), given.end(), [&](const std::string& value) {
+    return begins(text, start + value) || begins(text, start + "'" + value + "'");
+  });
 }
 
 std::string extras_message(const VerbUsage& usage, const std::string& help) {
@@ -72,16 +94,17 @@ std::string usage_message(const VerbUsage& usage, const CLI::ParseError& error) 
   const std::string text = error.what();
   for (const CLI::Option* option : usage.app.get_options()) {
     const std::string name = option->get_name();
-    const std::string unread = "Could not convert: " + name + " = ";
-    if (begins(text, unread)) {
-      const std::string value = "'" + text.substr(unread.size()) + "': expected ";
+    const bool unread = begins(text, kUnread);
+    if (unread && is_of(*option, text.substr(kUnread.size()), kEquals)) {
+      const std::size_t start = kUnread.size() + name.size() + kEquals.size();
+      const std::string value = "'" + text.substr(start) + "': expected ";
       const bool is_switch = option->get_items_expected_max() == 0;
       return at_option(usage, *option, value + (is_switch ? "true or false" : "another value")) +
              ": " + help;
     }
     if (text == name + " is required")
       return (option->get_positional() ? name : option->get_name()) + " is missing: " + help;
-    if (!begins(text, name + ": ")) continue;
+    if (!is_of(*option, text, ": ")) continue;
     const bool missing = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
     const std::string count = option->count() > 1 ? "is given more than once" : "needs a value";
     const std::string what = missing ? count : text.substr(name.size() + 2);
@@ -92,7 +115,7 @@ std::string usage_message(const VerbUsage& usage, const CLI::ParseError& error) 
 
 Error with_variable(const VerbUsage& usage, Error error) {
   for (const CLI::Option* option : usage.app.get_options()) {
-    const std::string name = option->get_name();
+    const std::string name = name_of(*option);
     const bool named = begins(error.message, name + " ") || begins(error.message, name + ":") ||
                        begins(error.message, "unknown " + name + " ");
     if (named && !option->get_positional() && from_environment(usage, *option))

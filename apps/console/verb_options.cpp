@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -154,7 +155,58 @@ std::string number_complaint(const std::string& text) {
   return whole ? "" : "'" + text + "': expected a number";
 }
 
+namespace {
+
+constexpr std::int64_t kNoMost = std::numeric_limits<std::int64_t>::max();
+
+std::string range_text(const std::string& least, const std::string& most, bool limited) {
+  return limited ? least + ".." + most : least + " or more";
+}
+
+// 1000000, not 1e+06.
+std::string limit_text(double limit) {
+  const bool whole = std::abs(limit) < 1e15 && limit == std::floor(limit);
+  return whole ? std::to_string(static_cast<std::int64_t>(limit)) : number_text(limit);
+}
+
+Error not_expected(const std::string& option, const std::string& value,
+                   const std::string& expected) {
+  return bad_input(option + " " + value + ": expected " + expected);
+}
+
+}  // namespace
+
+Expected<void> check_range(const std::string& option, std::int64_t value, std::int64_t least,
+                           std::int64_t most, const std::string& more) {
+  if (value >= least && value <= most) return {};
+  const std::string range = range_text(std::to_string(least), std::to_string(most), most < kNoMost);
+  return not_expected(option, std::to_string(value), range + more);
+}
+
+Expected<void> check_range(const std::string& option, double value, double least, double most,
+                           const std::string& more) {
+  if (std::isfinite(value) && value >= least && value <= most) return {};
+  const bool limited = most < std::numeric_limits<double>::max();
+  return not_expected(option, number_text(value),
+                      range_text(limit_text(least), limit_text(most), limited) + more);
+}
+
 }  // namespace verb_options
+
+Expected<void> check_above_zero(const std::string& option, double value, double most,
+                                const std::string& more) {
+  if (std::isfinite(value) && value > 0 && value <= most) return {};
+  const bool limited = most < std::numeric_limits<double>::max();
+  return verb_options::not_expected(
+      option, number_text(value),
+      "a number above 0" + (limited ? ", at most " + verb_options::limit_text(most) : "") + more);
+}
+
+Expected<void> first_error(std::initializer_list<Expected<void>> checks) {
+  const auto* const wrong = std::find_if(checks.begin(), checks.end(),
+                                         [](const Expected<void>& check) { return !check.ok(); });
+  return wrong == checks.end() ? Expected<void>() : *wrong;
+}
 
 void put_before(CLI::Option& option, std::vector<std::string> values) {
   const std::vector<std::string> later = option.results();
@@ -203,7 +255,7 @@ Expected<void> read_options(CLI::App& app, const std::string& text, const std::s
     if (!first)
       return bad_input(key.place + ": " + key.key + " is the same option as " + other->second.key +
                        " at " + other->second.place + ": give one of them");
-    // Which quotes the name or the value.
+    // The message quotes text of the file.
     if (auto applied = apply(app, key, value, places); !applied)
       return bad_input(without_control_characters(applied.error().message));
   }

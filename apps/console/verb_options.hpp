@@ -1,6 +1,7 @@
 // How verbs declare their options: readable from the environment too, checked before conversion.
 #pragma once
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <set>
@@ -18,6 +19,11 @@ namespace grapevine {
 std::string environment_name(const std::string& option);
 
 namespace verb_options {
+
+Expected<void> check_range(const std::string& option, std::int64_t value, std::int64_t least,
+                           std::int64_t most, const std::string& more);
+Expected<void> check_range(const std::string& option, double value, double least, double most,
+                           const std::string& more);
 
 std::string whole_number_complaint(std::string& text, std::int64_t least, std::int64_t most);
 std::string number_complaint(const std::string& text);
@@ -75,6 +81,32 @@ inline CLI::Option* add_switch(CLI::App& app, const std::string& name, bool& val
                                const std::string& help) {
   return app.add_flag("--" + name, value, help)->envname(environment_name(name));
 }
+
+// A number as wide as any option: limits of one may be of another type.
+template <class T>
+using WidestNumber =
+    typename std::conditional<std::is_integral<T>::value, std::int64_t, double>::type;
+
+// Errors (bad_input): `value` is no finite number from `least` to `most`, both included:
+// "--threads 300: expected 0..256". `more` follows, such as ", 0: as many as there are cores".
+template <class T>
+Expected<void> check_range(const std::string& option, T value, WidestNumber<T> least,
+                           WidestNumber<T> most, const std::string& more = "") {
+  return verb_options::check_range(option, WidestNumber<T>{value}, least, most, more);
+}
+// The same without an upper limit: "--seed -1: expected 0 or more".
+template <class T>
+Expected<void> check_least(const std::string& option, T value, WidestNumber<T> least,
+                           const std::string& more = "") {
+  constexpr auto kMost = std::numeric_limits<WidestNumber<T>>::max();
+  return verb_options::check_range(option, WidestNumber<T>{value}, least, kMost, more);
+}
+// The same for numbers above 0: "--timeout 0: expected a number above 0, at most 1000000".
+Expected<void> check_above_zero(const std::string& option, double value,
+                                double most = std::numeric_limits<double>::max(),
+                                const std::string& more = "");
+// The first error among several checks.
+Expected<void> first_error(std::initializer_list<Expected<void>> checks);
 
 // Puts values before those of an option whose sources all add up
 // (CLI::MultiOptionPolicy::TakeAll): of values that exclude each other the later source's counts.

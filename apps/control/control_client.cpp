@@ -14,18 +14,19 @@
 #include <optional>
 #include <utility>
 
+#include "apps/console/files/run_files.hpp"
 #include "apps/console/json_text.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/control/control_proof.hpp"
 #include "apps/control/control_server.hpp"
 #include "apps/control/pool_control.hpp"
-#include "apps/launch/launch_plan.hpp"
 #include "apps/node/node_link.hpp"
 #include "messages/check.hpp"
 #include "net/addresses.hpp"
 #include "net/file_descriptor.hpp"
 #include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tls/tls_context.hpp"
+#include "net/token.hpp"
 
 namespace grapevine {
 namespace {
@@ -36,13 +37,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kConnectPatience{2};
 constexpr std::chrono::seconds kAnswerPatience{4};  // longer than that of the server
-
-bool is_run(const fs::path& folder) {
-  std::error_code ignored;
-  for (const char* file : {"job.toml", "metrics.csv", "summary.json", "checkpoint"})
-    if (fs::exists(folder / file, ignored)) return true;
-  return false;
-}
 
 Error ended(const std::string& folder) {
   std::error_code ignored;
@@ -65,7 +59,7 @@ std::string variable(const std::function<const char*(const char*)>& lookup, cons
 // Of HOST:PORT: the port and the secret of a job, which the nodes there may know. The secret that
 // is nearest to this call counts: the file of the command line, the token of a job, then what the
 // environment of many jobs has.
-Expected<PoolJobControl> find_job(const MetricsPlace& place,
+Expected<PoolJobControl> find_job(const ListenAddress& place,
                                   const std::function<const char*(const char*)>& lookup,
                                   const std::shared_ptr<const tcp::TlsContext>& tls,
                                   const std::string& given_file) {
@@ -74,15 +68,14 @@ Expected<PoolJobControl> find_job(const MetricsPlace& place,
   const std::string secret_file =
       !given_file.empty() ? given_file : variable(lookup, environment_name("secret-file").c_str());
   const bool has_secret = !secret_file.empty() || !variable(lookup, kClusterSecretVariable).empty();
-  const Error no_secret =
-      bad_input("control " + tcp::join_address(place.host, static_cast<std::uint16_t>(place.port)) +
-                ": set " + kJobTokenVariable + " to the secret of the job, or " +
-                kClusterSecretVariable + " to that of the nodes");
+  const Error no_secret = bad_input(
+      "control " + tcp::join_address(place.host, place.port) + ": set " + kJobTokenVariable +
+      " to the secret of the job, or " + kClusterSecretVariable + " to that of the nodes");
   // Nodes without a secret are on loopback.
   if (!has_secret && !is_loopback_host(place.host)) return no_secret;
   const auto secret = has_secret ? read_secret(secret_file) : Expected<std::string>(std::string());
   if (!secret) return secret.error();
-  auto job = find_pool_job(place.host, static_cast<std::uint16_t>(place.port), *secret, tls);
+  auto job = find_pool_job(place.host, place.port, *secret, tls);
   const bool no_pool = !job && (job.error().code == Errc::timeout ||
                                 job.error().message.rfind("cannot reach", 0) == 0);
   if (no_pool && !has_secret)
@@ -100,7 +93,6 @@ struct ControlClient::Impl {
   bool tls = false;
   Clock::time_point asked_at;  // the last request
   bool alerted = false;        // the last connection ended by a TLS alert, from either side
-  mutable bool is_of_another_user = false;  // the socket in the folder
 
   explicit Impl(const std::string& host) : http(std::make_unique<httplib::ClientImpl>(host)) {}
   Impl(const std::string& host, int port)
@@ -158,10 +150,11 @@ struct ControlClient::Impl {
       return Error{Errc::timeout, "process 0 of the run at " + target +
                                       " does not answer: it is stopped or overloaded, or uses "
                                       "--tls, which must be given here, too"};
-    if (error != httplib::Error::Connection || socket_listens())
+    const Socket socket = error == httplib::Error::Connection ? look_at_socket() : Socket::listens;
+    if (socket == Socket::listens)
       return {Errc::timeout, "process 0 of the run at " + target +
                                  " does not answer: it is stopped or overloaded"};
-    if (is_of_another_user)
+    if (socket == Socket::other_user)
       return bad_input("the run in '" + target +
                        "' belongs to another user: only that one may ask and change it");
     return secret.empty() ? ended(target) : no_run();
@@ -171,12 +164,15 @@ struct ControlClient::Impl {
   }
   bool listens() const {
     const auto answer = http->Get("/v1/nonce");
-    return answer || answer.error() != httplib::Error::Connection || socket_listens();
+    return answer || answer.error() != httplib::Error::Connection ||
+           look_at_socket() == Socket::listens;
   }
-  // Whether a process has the socket in the folder. A stopped one takes no connections: once a few
-  // wait, the system refuses others for the moment, which is no end.
-  bool socket_listens() const {
-    if (folder.get() < 0) return false;
+  // The socket in the folder; `absent`: no process listens there.
+  enum class Socket { listens, absent, other_user };
+  // A stopped process takes no connections: once a few wait, the system refuses others for the
+  // moment, which is no end.
+  Socket look_at_socket() const {
+    if (folder.get() < 0) return Socket::absent;
     const FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -184,8 +180,8 @@ struct ControlClient::Impl {
     path.copy(address.sun_path, sizeof address.sun_path - 1);
     const int connected =
         ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
-    is_of_another_user = connected != 0 && errno == EACCES;
-    return connected == 0 || errno == EAGAIN;
+    if (connected == 0 || errno == EAGAIN) return Socket::listens;
+    return errno == EACCES ? Socket::other_user : Socket::absent;
   }
 
   Expected<std::string> take_nonce() {
@@ -253,16 +249,11 @@ Expected<ControlClient> ControlClient::find(const std::string& target,
     impl->folder = std::move(folder);
     impl->http->set_address_family(AF_UNIX);
   } else {
-    const auto place = parse_control_place(target, "control");
-    if (!place || place->port == 0)
-      return bad_input("'" + target + "' is neither the folder of a run nor HOST:PORT");
-    std::shared_ptr<const tcp::TlsContext> certificates;
-    if (!tls.empty()) {
-      auto loaded = tcp::TlsContext::load(tls);
-      if (!loaded) return Error{loaded.error().code, "--tls: " + loaded.error().message};
-      certificates = *std::move(loaded);
-    }
-    auto job = find_job(*place, lookup, certificates, secret_file);
+    const auto place = parse_listen_address("control", target, 1);
+    if (!place) return bad_input("'" + target + "' is neither the folder of a run nor HOST:PORT");
+    const auto certificates = tcp::load_certificates(tls);
+    if (!certificates) return certificates.error();
+    auto job = find_job(*place, lookup, *certificates, secret_file);
     if (!job) return job.error();
     impl = tls.empty() ? std::make_unique<Impl>(place->host, job->port)
                        : std::make_unique<Impl>(place->host, job->port, tls);

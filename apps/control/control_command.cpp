@@ -1,7 +1,6 @@
 #include "apps/control/control_command.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "apps/control/control_target.hpp"
 #include "apps/control/status_view.hpp"
 #include "messages/text/names.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
@@ -56,12 +56,10 @@ class ControlCommand : public Command {
   }
 
   Expected<ordered_json> read_rank() const {
-    std::int32_t rank = -1;
-    const std::string text = arguments_.size() == 1 ? arguments_.front() : "";
-    const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), rank);
-    if (text.empty() || wrong != std::errc() || end != text.data() + text.size() || rank < 0)
-      return bad_input("control drain: expected the number of one rank");
-    return ordered_json{{"rank", rank}};
+    const auto rank =
+        arguments_.size() == 1 ? number_in<std::int32_t>(arguments_.front()) : std::nullopt;
+    if (!rank || *rank < 0) return bad_input("control drain: expected the number of one rank");
+    return ordered_json{{"rank", *rank}};
   }
 
   Expected<ordered_json> read_settings() const {

@@ -151,7 +151,7 @@ struct ControlServer::Impl {
   std::string secret;  // empty: the file's permissions protect it
   std::string path;    // of the socket, empty: a port
   FileDescriptor folder;
-  int port = 0;
+  std::uint16_t port = 0;
   ControlNonces nonces;
   RefusalLog refusals;
   BoundedServer server;
@@ -183,9 +183,9 @@ Expected<std::unique_ptr<ControlServer>> ControlServer::on_socket(const std::str
 }
 
 Expected<std::unique_ptr<ControlServer>> ControlServer::on_port(
-    const MetricsPlace& place, const std::string& secret, std::shared_ptr<ControlHub> hub,
+    const ListenAddress& address, const std::string& secret, std::shared_ptr<ControlHub> hub,
     const RunDescription& facts, std::shared_ptr<const tcp::TlsContext> tls) {
-  const std::string name = "--control " + place.host + ":" + std::to_string(place.port);
+  const std::string name = "--control " + address.host + ":" + std::to_string(address.port);
   if (secret.empty())
     return bad_input(name +
                      ": a job that is controlled over the network needs a secret: set "
@@ -196,19 +196,11 @@ Expected<std::unique_ptr<ControlServer>> ControlServer::on_port(
   impl->secret = secret;
   impl->server.require_tls(std::move(tls));
   impl->add_handlers();
-  // Not SO_REUSEPORT, the library's choice: two runs would share a port.
-  impl->server.set_socket_options([](auto socket) {
-    const int yes = 1;
-    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  });
-  errno = 0;
-  impl->port = place.port == 0 ? impl->server.bind_to_any_port(place.host.c_str()) : place.port;
-  const bool listens =
-      place.port == 0 ? impl->port > 0 : impl->server.bind_to_port(place.host.c_str(), place.port);
-  if (!listens)
-    return bad_input(
-        name + ": cannot listen there: " + (errno != 0 ? std::strerror(errno) : "no such address") +
-        ": choose another port, or 0 for one that is free");
+  const auto port = impl->server.listen_at(address);
+  if (!port)
+    return bad_input(name + ": cannot listen there: " + port.error().message +
+                     ": choose another port, or 0 for one that is free");
+  impl->port = *port;
   impl->server.serve();
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl)));
 }
@@ -223,15 +215,6 @@ ControlServer::~ControlServer() {
   static_cast<void>(impl_.release());
 }
 
-int ControlServer::port() const { return impl_->port; }
-
-Expected<MetricsPlace> parse_control_place(const std::string& text, const std::string& option) {
-  const Error wrong =
-      bad_input(option + " " + text + ": expected HOST:PORT, with a port from 1 to 65535");
-  if (text.find(':') == std::string::npos) return wrong;
-  auto place = parse_metrics_place(text);
-  if (!place || !place->name.empty()) return wrong;
-  return place;
-}
+std::uint16_t ControlServer::port() const { return impl_->port; }
 
 }  // namespace grapevine

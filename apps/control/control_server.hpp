@@ -1,12 +1,13 @@
 // ControlServer: where a running job is asked and changed, over HTTP.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "actors/run/control/control_hub.hpp"
 #include "apps/control/run_description.hpp"
-#include "apps/monitoring/metrics_endpoint.hpp"
 #include "messages/expected.hpp"
+#include "net/addresses.hpp"
 #include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine {
@@ -25,21 +26,18 @@ class ControlServer {
   // On TCP, for clients that know `secret`, and with `tls` have a certificate. Errors (bad_input):
   // it cannot listen there; the secret is empty.
   static Expected<std::unique_ptr<ControlServer>> on_port(
-      const MetricsPlace& place, const std::string& secret, std::shared_ptr<ControlHub> hub,
+      const ListenAddress& address, const std::string& secret, std::shared_ptr<ControlHub> hub,
       const RunDescription& facts, std::shared_ptr<const tcp::TlsContext> tls = nullptr);
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
 
-  int port() const;  // of on_port()
+  std::uint16_t port() const;  // of on_port()
 
  private:
   struct Impl;
   explicit ControlServer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-
-// "HOST:PORT" or "[IPV6]:PORT". Errors (bad_input) name `option`.
-Expected<MetricsPlace> parse_control_place(const std::string& text, const std::string& option);
 
 }  // namespace grapevine

@@ -40,7 +40,7 @@ Expected<PoolJobControl> find_pool_job(const std::string& host, std::uint16_t po
   configure_for_nodes(config, kPoolSilence);
   caf::actor_system system{config};
   const auto probes = std::make_shared<OpenProbes>();
-  const NodeAddress first{host, port};
+  const ListenAddress first{host, port};
   auto pool = dial<NodePoolActor>(
       system, {"the first node", host, port, kPoolDialPatience, {}, probes, tls});
   if (!pool) return no_first_node(first, pool.error());

@@ -1,18 +1,13 @@
 #include "apps/control/status_json.hpp"
 
-#include <cmath>
-
 #include "actors/record/rank_figures.hpp"
 #include "actors/run/supervision/waits/wait_chain.hpp"
+#include "apps/console/json_text.hpp"
 
 namespace grapevine {
 namespace {
 
 using nlohmann::ordered_json;
-
-ordered_json number(double value) {
-  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
-}
 
 const char* state_of(const RankStatus& rank) {
   if (rank.vacant) return "vacant";
@@ -50,18 +45,18 @@ ordered_json rank_json(const RankStatus& rank, bool pairs) {
                        {"process", rank.process},
                        {"state", state_of(rank)},
                        {"steps", rank.steps},
-                       {"epoch", number(rank.epoch)},
-                       {"steps_per_s", number(rank.steps_per_s)},
-                       {"samples_per_s", number(rank.samples_per_s)},
-                       {"loss", number(rank.loss)},
-                       {"lr", number(rank.lr)},
-                       {"staleness", number(rank.staleness)},
-                       {"step_s", number(rank.step_s)},
-                       {"exchange_s", number(rank.exchange_s)}};
-  json["silent_s"] = rank.answers || rank.lost ? ordered_json(nullptr) : number(rank.silent_s);
+                       {"epoch", json_number(rank.epoch)},
+                       {"steps_per_s", json_number(rank.steps_per_s)},
+                       {"samples_per_s", json_number(rank.samples_per_s)},
+                       {"loss", json_number(rank.loss)},
+                       {"lr", json_number(rank.lr)},
+                       {"staleness", json_number(rank.staleness)},
+                       {"step_s", json_number(rank.step_s)},
+                       {"exchange_s", json_number(rank.exchange_s)}};
+  json["silent_s"] = rank.answers || rank.lost ? ordered_json(nullptr) : json_number(rank.silent_s);
   const bool waits = rank.wait && rank.wait->waiting_ns >= 0;
   json["waits_s"] =
-      waits ? number(static_cast<double>(rank.wait->waiting_ns) / 1e9) : ordered_json(nullptr);
+      waits ? json_number(static_cast<double>(rank.wait->waiting_ns) / 1e9) : ordered_json(nullptr);
   json["waits_for"] = waits_json(rank);
   json["contributions"] = ledger_json(rank.ledger);
   json["bytes_sent"] = rank.ledger.bytes_sent;
@@ -105,17 +100,17 @@ ordered_json status_json(const RunStatus& status, const RunDescription& facts) {
       {"version", facts.version}};
   json["stage"] = status.stage;
   json["stopping"] = status.stopping;
-  json["time_s"] = number(status.time_s);
+  json["time_s"] = json_number(status.time_s);
   json["processes"] = status.processes;
   json["workers"] = status.workers;
   json["servers"] = status.servers;
   json["view"] = status.view;
   json["changes_members"] = status.changes_members;
   json["steps"] = status.steps;
-  json["epochs"] = number(status.epochs);
-  json["epochs_done"] = number(status.epochs_done);
-  json["samples_per_s"] = number(status.samples_per_s);
-  json["goodput"] = number(status.goodput);
+  json["epochs"] = json_number(status.epochs);
+  json["epochs_done"] = json_number(status.epochs_done);
+  json["samples_per_s"] = json_number(status.samples_per_s);
+  json["goodput"] = json_number(status.goodput);
   add_totals(json, status);
   json["checkpoint"] =
       status.checkpoint.empty() ? ordered_json(nullptr) : ordered_json(status.checkpoint);
@@ -128,7 +123,7 @@ ordered_json status_json(const RunStatus& status, const RunDescription& facts) {
   json["events"] = ordered_json::array();
   for (const RunEvent& event : status.events)
     json["events"].push_back(
-        {{"time_s", number(event.time_s)}, {"kind", event.kind}, {"text", event.text}});
+        {{"time_s", json_number(event.time_s)}, {"kind", event.kind}, {"text", event.text}});
   return json;
 }
 

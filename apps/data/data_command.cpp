@@ -18,7 +18,6 @@
 #include "apps/console/json_text.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/zoo/data.hpp"
-#include "gpu/torch_error.hpp"
 #include "messages/text/control_characters.hpp"
 #include "messages/text/names.hpp"
 
@@ -161,8 +160,8 @@ class DataCommand final : public Command {
     return bad_input(fmt::format(
         "data '{}': {} of {} samples {} damaged, named above: repair or remove {}, or train with "
         "--skip-damaged",
-        info.name, damages.size(), info.train_size + info.test_size,
-        damages.size() == 1 ? "is" : "are", damages.size() == 1 ? "it" : "them"));
+        spec_, damages.size(), info.train_size + info.test_size, damages.size() == 1 ? "is" : "are",
+        damages.size() == 1 ? "it" : "them"));
   }
 
  private:

@@ -1,7 +1,6 @@
 #include "apps/evaluate/evaluate_command.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <string>
 #include <thread>
@@ -27,6 +26,7 @@
 #include "gpu/objective.hpp"
 #include "gpu/precision.hpp"
 #include "messages/text/names.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
@@ -50,10 +50,6 @@ struct EvaluateOptions {
   bool json = false;
 };
 
-ordered_json finite_figure(double value) {
-  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
-}
-
 double ratio_of(std::int64_t part, std::int64_t all) {
   return all > 0 ? static_cast<double>(part) / static_cast<double>(all) : std::nan("");
 }
@@ -68,8 +64,8 @@ ordered_json classes_json(const ModelFigures& figures, const DataInfo& info) {
     classes.push_back({{"class", i},
                        {"name", class_name(info, i)},
                        {"labels", figures.labels[i]},
-                       {"recall", finite_figure(ratio_of(figures.hits[i], figures.labels[i]))},
-                       {"precision", finite_figure(ratio_of(figures.hits[i], figures.taken[i]))}});
+                       {"recall", json_number(ratio_of(figures.hits[i], figures.labels[i]))},
+                       {"precision", json_number(ratio_of(figures.hits[i], figures.taken[i]))}});
   return classes;
 }
 
@@ -88,9 +84,9 @@ ordered_json figures_as_json(const EvaluateOptions& options, const ModelFigures&
                          {"data", options.data},
                          {"split", options.split},
                          {"samples", figures.samples},
-                         {"loss", finite_figure(figures.loss)},
-                         {"top1", finite_figure(figures.top1)},
-                         {"top5", finite_figure(figures.top5)}};
+                         {"loss", json_number(figures.loss)},
+                         {"top1", json_number(figures.top1)},
+                         {"top5", json_number(figures.top5)}};
   if (info.task == Task::classification) object["classes"] = classes_json(figures, info);
   if (figures.confusion.defined()) object["confusion"] = confusion_json(figures.confusion);
   return object;
@@ -179,10 +175,10 @@ class EvaluateCommand final : public Command {
       return bad_input(fmt::format("--threads {}: expected 0..1024", o_.threads));
     if (o_.seed < 0) return bad_input(fmt::format("--seed {}: expected 0 or more", o_.seed));
     if (o_.confusion.empty()) return {};
-    const auto format = figure_format_of(o_.confusion);
+    const auto format = figure_format_of("--confusion", o_.confusion);
     if (!format) return format.error();
     format_ = *format;
-    if (auto free = check_figure_path(o_.confusion); !free) return free;
+    if (auto free = check_figure_path("--confusion", o_.confusion); !free) return free;
     return find_gnuplot();
   }
 
@@ -190,9 +186,8 @@ class EvaluateCommand final : public Command {
   Expected<void> take_data_of(const ModelSource& source) {
     skip_damaged_ = source.skip_damaged;
     if (source.seed.empty() || app_->get_option("--seed")->count() > 0) return {};
-    const char* end = source.seed.data() + source.seed.size();
-    const auto [stop, error] = std::from_chars(source.seed.data(), end, o_.seed);
-    if (error == std::errc() && stop == end && o_.seed >= 0) return {};
+    o_.seed = number_in<decltype(o_.seed)>(source.seed).value_or(-1);
+    if (o_.seed >= 0) return {};
     return bad_input(o_.given + ": the seed in its job.toml is '" + source.seed +
                      "', which is no whole number from 0 on: give --seed");
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -174,6 +175,21 @@ bool BoundedServer::process_and_close_socket(socket_t socket) {
   if (owned.get() >= 0) ::shutdown(owned.get(), SHUT_RDWR);
   if (!served && !problem.empty() && cut_off_) cut_off_(problem);
   return served;
+}
+
+Expected<std::uint16_t> BoundedServer::listen_at(const ListenAddress& address) {
+  // Not SO_REUSEPORT, the library's choice: two runs would share a port.
+  set_socket_options([](auto socket) {
+    const int yes = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  });
+  const char* const host = address.host.c_str();
+  errno = 0;
+  const int port = address.port == 0                  ? bind_to_any_port(host)
+                   : bind_to_port(host, address.port) ? address.port
+                                                      : -1;
+  if (port <= 0) return Error{Errc::io, errno != 0 ? std::strerror(errno) : "no such address"};
+  return static_cast<std::uint16_t>(port);
 }
 
 void BoundedServer::serve() {

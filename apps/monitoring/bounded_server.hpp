@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
@@ -12,6 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "messages/expected.hpp"
+#include "net/addresses.hpp"
 #include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine {
@@ -36,6 +39,9 @@ class BoundedServer final : public httplib::Server {
   // Called with a phrase for each client that is cut off without an answer, on any thread.
   // REQUIRES: before serve().
   void on_cut_off(std::function<void(const std::string& why)> call) { cut_off_ = std::move(call); }
+  // Binds it: to that address alone, which no other program that listens has. The port. Errors
+  // (io): the system's text.
+  Expected<std::uint16_t> listen_at(const ListenAddress& address);
   // REQUIRES: bound to an address.
   void serve();
   // False: a client that is served holds on. Then this object must stay, with all that handlers

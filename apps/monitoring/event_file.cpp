@@ -69,7 +69,7 @@ void EventFile::add(double wall_time, std::int64_t step, const Scalars& scalars)
   if (event.has_summary()) append_record(event, pending_);
 }
 
-// What a failed write has left of its records is not there for readers.
+// Removes the remains of a failed write, so that readers do not see them.
 bool EventFile::cut_back() const {
   std::error_code failure;
   if (!std::filesystem::exists(path_, failure)) return true;

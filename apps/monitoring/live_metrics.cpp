@@ -86,7 +86,7 @@ void LiveMetrics::on_figures(const RankFigures& figures) {
   show_goodput();
 }
 
-// What it had not applied is gone with it.
+// The contributions that it had not applied are lost with it.
 void LiveMetrics::on_rank_lost(Rank rank) {
   if (!lost_.insert(rank).second) return;
   lost_ranks_.Set(static_cast<double>(lost_.size()));

@@ -9,15 +9,9 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <utility>
@@ -54,50 +48,13 @@ void add(Counter& counter, double value) {
 }
 
 constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
-constexpr int kMaxPort = 65535;
-constexpr char kHostNameCharacters[] =
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
 
 }  // namespace
 
-Expected<MetricsPlace> parse_metrics_place(const std::string& whole) {
-  const auto refused = [&] {
-    return bad_input("--metrics-port " + whole +
-                     ": expected PORT, HOST:PORT or NAME@HOST:PORT, with a port from 1 to 65535, "
-                     "or 0 for one that is free");
-  };
-  MetricsPlace place;
-  const auto at = whole.find('@');
-  const std::string text = at == std::string::npos ? whole : whole.substr(at + 1);
-  if (at != std::string::npos) place.name = whole.substr(0, at);
-  const bool is_name = place.name.find_first_not_of(kHostNameCharacters) == std::string::npos;
-  if (at == 0 || !is_name || text.find('@') != std::string::npos) return refused();
-  const auto colon = text.rfind(':');
-  const std::string port = colon == std::string::npos ? text : text.substr(colon + 1);
-  if (colon != std::string::npos) {
-    place.host = text.substr(0, colon);
-    const bool bracketed =
-        place.host.size() > 2 && place.host.front() == '[' && place.host.back() == ']';
-    if (bracketed) place.host = place.host.substr(1, place.host.size() - 2);
-    if (place.host.empty() || (!bracketed && place.host.find(':') != std::string::npos))
-      return refused();
-  }
-  const auto [end, wrong] = std::from_chars(port.data(), port.data() + port.size(), place.port);
-  if (wrong != std::errc() || end != port.data() + port.size() || place.port < 0 ||
-      place.port > kMaxPort)
-    return refused();
-  return place;
-}
-
 struct MetricsEndpoint::Impl {
-  // The port, or nothing where it cannot listen there; then errno gives the reason.
-  std::optional<int> bind(const std::string& host, int port, const std::string& name) {
-    own_hosts.emplace(std::vector<std::string>{host, name});
-    // Not SO_REUSEPORT, the library's choice: two runs would share a port.
-    server.set_socket_options([](auto socket) {
-      const int yes = 1;
-      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    });
+  // The port. Errors as BoundedServer's.
+  Expected<std::uint16_t> bind(const ListenAddress& at) {
+    own_hosts.emplace(std::vector<std::string>{at.host, at.name});
     // Before the library reads a body: it would take one of any length into memory.
     server.set_pre_routing_handler(
         [this](const httplib::Request& request, httplib::Response& response) {
@@ -113,10 +70,7 @@ struct MetricsEndpoint::Impl {
       response.set_content(text, kContentType);
     });
     if (status) add_page();
-    errno = 0;
-    const int bound = port == 0 ? server.bind_to_any_port(host.c_str()) : port;
-    const bool listens = port == 0 ? bound > 0 : server.bind_to_port(host.c_str(), port);
-    return listens ? std::optional<int>(bound) : std::nullopt;
+    return server.listen_at(at);
   }
 
   static httplib::Server::HandlerResponse refuse_host(httplib::Response& response) {
@@ -233,10 +187,10 @@ struct MetricsEndpoint::Impl {
   std::function<Expected<nlohmann::ordered_json>()> status;  // null: no page
   std::optional<OwnHosts> own_hosts;                         // from bind() on
   BoundedServer server;
-  MetricsPlace place;  // with the port that it has
+  ListenAddress address;  // with the port that it has
 };
 
-Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const MetricsPlace& place,
+Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const ListenAddress& address,
                                                                    const RunLabels& labels) {
   auto impl = std::make_unique<Impl>();
   impl->labels = labels;
@@ -246,12 +200,12 @@ Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const Metrics
       .Set(static_cast<double>(labels.workers));
   impl->live.emplace(*impl->registry, labels.workers, std::max(labels.workers, labels.ranks));
   impl->status = labels.status;
-  const std::optional<int> bound = impl->bind(place.host, place.port, place.name);
+  const auto bound = impl->bind(address);
   if (!bound)
-    return bad_input("--metrics-port " + std::to_string(place.port) + ": cannot listen at " +
-                     place.host + ": " + (errno != 0 ? std::strerror(errno) : "no such address") +
+    return bad_input("--metrics-port " + std::to_string(address.port) + ": cannot listen at " +
+                     address.host + ": " + bound.error().message +
                      ": choose another port, or 0 for one that is free");
-  impl->place = {place.host, *bound, place.name};
+  impl->address = {address.host, *bound, address.name};
   impl->server.serve();
   return std::unique_ptr<MetricsEndpoint>(new MetricsEndpoint(std::move(impl)));
 }
@@ -265,10 +219,10 @@ MetricsEndpoint::~MetricsEndpoint() {
   static_cast<void>(impl_.release());
 }
 
-int MetricsEndpoint::port() const { return impl_->place.port; }
+std::uint16_t MetricsEndpoint::port() const { return impl_->address.port; }
 
 std::string MetricsEndpoint::url() const {
-  const std::string& host = impl_->place.host;
+  const std::string& host = impl_->address.host;
   const std::string shown = host == "0.0.0.0" || host == "::"     ? machine_name()
                             : host.find(':') != std::string::npos ? "[" + host + "]"
                                                                   : host;

@@ -1,5 +1,6 @@
 // MetricsEndpoint: a run's figures over HTTP for Prometheus, `train --metrics-port P`.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "apps/monitoring/run_follower.hpp"
 #include "messages/expected.hpp"
+#include "net/addresses.hpp"
 
 namespace grapevine {
 
@@ -18,15 +20,6 @@ struct RunLabels {
   std::int64_t ranks = 0;  // servers included; at least workers
   std::function<Expected<nlohmann::ordered_json>()> status = nullptr;  // of the run; null: no page
 };
-
-struct MetricsPlace {
-  std::string host = "127.0.0.1";  // an address or a name of this machine; 0.0.0.0: all of it
-  int port = 0;                    // 0: one that is free
-  std::string name;                // by which others know that address; empty: none
-};
-// "PORT", "HOST:PORT" or "[IPV6]:PORT", behind "NAME@" where there is a name. Errors (bad_input)
-// name --metrics-port.
-Expected<MetricsPlace> parse_metrics_place(const std::string& text);
 
 // Figures of pairs of ranks have a series for each pair up to this number of ranks, servers
 // included; above that one for each rank, whose other label is "all".
@@ -40,11 +33,11 @@ inline constexpr std::int64_t kMostRanksWithPairs = 64;
 class MetricsEndpoint final : public RunFollower {
  public:
   // Errors (bad_input): it cannot listen there, and why.
-  static Expected<std::unique_ptr<MetricsEndpoint>> create(const MetricsPlace& place,
+  static Expected<std::unique_ptr<MetricsEndpoint>> create(const ListenAddress& address,
                                                            const RunLabels& labels);
   ~MetricsEndpoint() override;
 
-  int port() const;
+  std::uint16_t port() const;
   // For people, e.g. "http://127.0.0.1:9400/metrics".
   std::string url() const;
 

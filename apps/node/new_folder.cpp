@@ -182,7 +182,7 @@ Expected<NewFolder> NewFolder::make(const fs::path& target, bool replaces) {
   // Beside the target, so that it can be renamed. Another process may clear it before it is locked.
   for (int attempt = 1;; ++attempt) {
     const fs::path path = where / (kNameStart + random_hex(kNameBytes) + kNameEnd);
-    // In the place of another one it is closed until it has that one's rights.
+    // A folder that replaces another one is closed to others until it has the rights of that one.
     if (::mkdir(path.c_str(), replaces ? 0700 : 0777) != 0) return file_error("make", path, errno);
     FileDescriptor lock = lock_of(path);
     if (is_there(path) || attempt == kMostAttempts)

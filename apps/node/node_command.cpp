@@ -73,9 +73,7 @@ std::string shown_ranks(const StartRanks& start) {
 class NodeLog {
  public:
   NodeLog(Console& console, bool json)
-      : json_(json), writer_(console, kLongestLog, [](Console& to, const JobLine& line) {
-          (line.to_err ? to.err : to.out) << line.text << '\n';
-        }) {}
+      : json_(json), writer_(console, kLongestLog, write_plain_line) {}
 
   // At the end of the node.
   void drain(SignalPipe& signals) {
@@ -126,7 +124,7 @@ class NodeLog {
 // One node from its start to its end, on the main thread.
 class Node {
  public:
-  Node(const NodeOptions& options, NodeAddress listen, std::optional<NodeAddress> first,
+  Node(const NodeOptions& options, ListenAddress listen, std::optional<ListenAddress> first,
        std::string secret, std::shared_ptr<const tcp::TlsContext> tls, Console& console)
       : options_(options),
         listen_(std::move(listen)),
@@ -361,14 +359,15 @@ class Node {
 
   static std::string describe(PoolGone how) {
     if (how == PoolGone::dropped)
-      return " has dropped this node: processes of a job did not end, though killed: look for them";
+      return " has removed this node: processes of a job still run here after SIGKILL: end them, "
+             "then start the node again";
     return std::string(how == PoolGone::closed ? " has ended" : " died or fell silent") +
            ": start it, then this node, again";
   }
 
   const NodeOptions& options_;
-  NodeAddress listen_;
-  const std::optional<NodeAddress> first_;  // nothing: this is the first node
+  ListenAddress listen_;
+  const std::optional<ListenAddress> first_;  // nothing: this is the first node
   const std::string secret_;
   const std::shared_ptr<const tcp::TlsContext> tls_;  // null: without TLS
   std::string program_;                               // of the processes of jobs
@@ -424,21 +423,17 @@ class NodeCommand final : public Command {
     std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may end: the node continues
     raise_descriptor_limit();
     if (options_.listen.empty()) return bad_input("--listen is missing: give HOST:PORT");
-    auto listen = parse_node_address("--listen", options_.listen, 0);
+    auto listen = parse_listen_address("--listen", options_.listen);
     if (!listen) return listen.error();
-    std::optional<NodeAddress> first;
+    std::optional<ListenAddress> first;
     if (!options_.join.empty()) {
-      auto parsed = parse_node_address("--join", options_.join, 1);
+      auto parsed = parse_listen_address("--join", options_.join, 1);
       if (!parsed) return parsed.error();
       first = std::move(*parsed);
     }
     if (auto checked = check_numbers(); !checked) return checked;
-    std::shared_ptr<const tcp::TlsContext> tls;
-    if (!options_.tls.empty()) {
-      auto loaded = tcp::TlsContext::load(options_.tls);
-      if (!loaded) return Error{loaded.error().code, "--tls: " + loaded.error().message};
-      tls = *std::move(loaded);
-    }
+    auto tls = tcp::load_certificates(options_.tls);
+    if (!tls) return tls.error();
     auto secret = read_secret(options_.secret_file);
     if (!secret) return secret.error();
     if (secret->empty() && !is_loopback_host(listen->host))
@@ -451,7 +446,7 @@ class NodeCommand final : public Command {
     else if (secret->size() < kShortestGoodSecret)
       spdlog::warn("the secret has {} characters: use {} random ones or more, as it can be guessed",
                    secret->size(), kShortestGoodSecret);
-    return Node(options_, std::move(*listen), std::move(first), std::move(*secret), std::move(tls),
+    return Node(options_, std::move(*listen), std::move(first), std::move(*secret), *std::move(tls),
                 console)
         .run();
   }

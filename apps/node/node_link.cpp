@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -37,23 +36,7 @@ Expected<std::string> checked_secret(std::string secret, const std::string& wher
 
 }  // namespace
 
-Expected<NodeAddress> parse_node_address(const std::string& option, const std::string& text,
-                                         std::uint16_t least_port) {
-  const Error wrong = bad_input(option + " '" + text + "': expected HOST:PORT, with a port of " +
-                                std::to_string(least_port) + "..65535");
-  const auto parts = tcp::split_address(text);
-  if (!parts || parts->first.empty()) return wrong;
-  const auto& [host, port] = *parts;
-  if (host.find_first_of(" \t/@") != std::string::npos) return wrong;
-  NodeAddress address{host, 0};
-  const auto [stopped, error] =
-      std::from_chars(port.data(), port.data() + port.size(), address.port);
-  if (error != std::errc() || stopped != port.data() + port.size() || address.port < least_port)
-    return wrong;
-  return address;
-}
-
-std::string text_of(const NodeAddress& address) {
+std::string text_of(const ListenAddress& address) {
   return tcp::join_address(address.host, address.port);
 }
 
@@ -77,7 +60,7 @@ Expected<std::string> read_secret(const std::string& path) {
   return checked_secret(read_up_to(file, kLongestSecret + 1), "--secret-file " + path);
 }
 
-Error no_first_node(const NodeAddress& first, const Error& why) {
+Error no_first_node(const ListenAddress& first, const Error& why) {
   const std::string what = "cannot reach the first node at " + text_of(first) + ": " + why.message;
   if (why.code == Errc::protocol) return bad_input(what);  // time would change nothing
   return {why.code, what + ": is it started there, and is the port open?"};

@@ -6,20 +6,13 @@
 
 #include "messages/expected.hpp"
 #include "messages/time.hpp"
+#include "net/addresses.hpp"
 
 namespace grapevine {
 
 inline constexpr char kClusterSecretVariable[] = "GRAPEVINE_CLUSTER_SECRET";
 
-struct NodeAddress {
-  std::string host;
-  std::uint16_t port = 0;
-};
-
-// "HOST:PORT" or "[HOST]:PORT", ports from `least_port`. Errors (bad_input) name `option`.
-Expected<NodeAddress> parse_node_address(const std::string& option, const std::string& text,
-                                         std::uint16_t least_port);
-std::string text_of(const NodeAddress& address);
+std::string text_of(const ListenAddress& address);
 
 // 0.0.0.0, ::: all interfaces.
 bool is_any_host(const std::string& host);
@@ -30,7 +23,7 @@ bool is_any_host(const std::string& host);
 Expected<std::string> read_secret(const std::string& path);
 
 // Why a process does not reach the first node of a pool.
-Error no_first_node(const NodeAddress& first, const Error& why);
+Error no_first_node(const ListenAddress& first, const Error& why);
 
 // Messages and heartbeats. A peer that is silent for `silence` counts as lost. REQUIRES: at least
 // kLeastNodeSilence. Call it before the system is made.

@@ -8,7 +8,7 @@
 #include "actors/cluster/output/line_parts.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/launch/launch_plan.hpp"
-#include "apps/launch/launcher_environment.hpp"
+#include "apps/launched/launcher_environment.hpp"
 #include "apps/node/node_link.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp/tcp_dial.hpp"

@@ -43,7 +43,7 @@ std::string user_name() {
 
 class Submitter {
  public:
-  Submitter(const Submission& submission, NodeAddress first, std::string secret, Console& console)
+  Submitter(const Submission& submission, ListenAddress first, std::string secret, Console& console)
       : submission_(submission),
         first_(std::move(first)),
         secret_(std::move(secret)),
@@ -192,7 +192,7 @@ class Submitter {
     std::ostream& stream = line.to_err ? console.err : console.out;
     if (line.process < 0) stream << "cluster: ";
     if (line.process > 0) stream << '[' << line.process << "] ";
-    stream << line.text << '\n';
+    write_plain_line(console, line);
   }
 
   void finish(const JobEnded& ended) {
@@ -200,7 +200,7 @@ class Submitter {
   }
 
   const Submission& submission_;
-  const NodeAddress first_;
+  const ListenAddress first_;
   const std::string secret_;
   Console& console_;
   SignalPipe signals_;
@@ -222,7 +222,7 @@ class Submitter {
 }  // namespace
 
 Expected<void> submit_job(const Submission& submission, Console& console) {
-  auto first = parse_node_address("--cluster", submission.cluster, 1);
+  auto first = parse_listen_address("--cluster", submission.cluster, 1);
   if (!first) return first.error();
   auto secret = read_secret(submission.secret_file);
   if (!secret) return secret.error();

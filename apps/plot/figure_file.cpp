@@ -61,28 +61,28 @@ bool is_own_figure(const std::filesystem::path& path) {
 
 }  // namespace
 
-Expected<FigureFormat> figure_format_of(const std::filesystem::path& path) {
+Expected<FigureFormat> figure_format_of(const std::string& option,
+                                        const std::filesystem::path& path) {
   std::string end = path.extension().string();
   std::transform(end.begin(), end.end(), end.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (end == ".svg") return FigureFormat::svg;
   if (end == ".png") return FigureFormat::png;
-  return bad_input("--out " + path.string() + ": use a name that ends in .svg or .png");
+  return bad_input(option + " " + path.string() + ": use a name that ends in .svg or .png");
 }
 
-Expected<void> check_figure_path(const std::filesystem::path& path) {
+Expected<void> check_figure_path(const std::string& option, const std::filesystem::path& path) {
   std::error_code none;
   if (std::filesystem::exists(path, none)) {
     if (!std::filesystem::is_regular_file(path, none))
-      return bad_input("--out " + path.string() +
+      return bad_input(option + " " + path.string() +
                        ": is there, and not a file: choose another name");
     if (!is_own_figure(path))
-      return bad_input(
-          "--out " + path.string() +
-          ": is there, and not from grapevine plot: choose another name, or remove it");
+      return bad_input(option + " " + path.string() +
+                       ": is there, and no figure of grapevine: choose another name, or remove it");
   }
   const auto probe = AtomicFile::create(path);
-  if (!probe) return bad_input("--out: " + probe.error().message);
+  if (!probe) return bad_input(option + ": " + probe.error().message);
   return {};
 }
 

@@ -1,12 +1,14 @@
 #include "apps/plot/metrics_table.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
 #include <string_view>
 #include <utility>
+
+#include "apps/console/next_row.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
@@ -25,12 +27,11 @@ std::vector<std::string_view> cells_of(std::string_view line) {
 }
 
 // NaN for an empty cell; nothing where the text is not a number.
-std::optional<double> number_in(std::string_view cell) {
-  if (cell.empty()) return std::numeric_limits<double>::quiet_NaN();
-  double value = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  if (error != std::errc() || end != cell.data() + cell.size()) return std::nullopt;
-  return std::isfinite(value) ? value : std::numeric_limits<double>::quiet_NaN();
+std::optional<double> value_of(std::string_view cell) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  if (cell.empty()) return kNan;
+  const auto value = number_in<double>(cell);
+  return value && !std::isfinite(*value) ? kNan : value;
 }
 
 // The first line, or nothing: a file of another kind may have no lines at all.
@@ -38,7 +39,7 @@ std::optional<std::string> read_first_line(std::istream& in) {
   std::string line(kMetricsStart.size(), '\0');
   in.read(line.data(), static_cast<std::streamsize>(line.size()));
   std::string rest;
-  if (!in || line != kMetricsStart || !std::getline(in, rest) || in.eof()) return std::nullopt;
+  if (!in || line != kMetricsStart || !next_row(in, rest) || in.eof()) return std::nullopt;
   return line + rest;
 }
 
@@ -56,7 +57,7 @@ bool read_row(const std::vector<std::string_view>& cells, std::size_t width,
     if (cells[i].empty()) return false;
   row.clear();
   for (const ReadColumn& column : columns) {
-    const auto value = number_in(cells[column.cell]);
+    const auto value = value_of(cells[column.cell]);
     if (!value) return false;
     row.push_back(*value);
   }
@@ -87,7 +88,7 @@ Expected<MetricsTable> MetricsTable::read(std::istream& in, const std::string& n
   for (std::size_t i = 0; i < names.size(); ++i)
     if (names[i].substr(0, kValidation.size()) == kValidation) validation.push_back(i);
   std::vector<double> row;
-  for (std::string line; std::getline(in, line) && !in.eof();) {
+  for (std::string line; next_row(in, line) && !in.eof();) {
     const std::vector<std::string_view> cells = cells_of(line);
     if (!read_row(cells, names.size(), read, row)) {
       ++table.skipped_;

@@ -62,16 +62,15 @@ struct DrawnRun {
 };
 
 Expected<void> check_sizes(const PlotOptions& options) {
-  const auto outside = [](std::int64_t value, std::int64_t least, std::int64_t most) {
-    return value < least || value > most;
-  };
-  if (outside(options.smooth, 1, kLargestWindow))
-    return bad_input(fmt::format("--smooth {}: use 1 to {}", options.smooth, kLargestWindow));
-  if (outside(options.width, 100, kLargestSide))
-    return bad_input(fmt::format("--width {}: use 100 to {} pixels", options.width, kLargestSide));
-  if (options.height != 0 && outside(options.height, 100, kLargestSide))
-    return bad_input(
-        fmt::format("--height {}: use 100 to {} pixels", options.height, kLargestSide));
+  if (auto checked =
+          first_error({check_range("--smooth", options.smooth, 1, kLargestWindow),
+                       check_range("--width", options.width, 100, kLargestSide, " pixels")});
+      !checked)
+    return checked;
+  if (options.height != 0)
+    if (auto checked = check_range("--height", options.height, 100, kLargestSide, " pixels");
+        !checked)
+      return checked;
   if (options.runs.size() > kMostRunsInFigure)
     return bad_input(fmt::format("{} runs: one figure shows at most {}", options.runs.size(),
                                  kMostRunsInFigure));
@@ -94,14 +93,14 @@ Expected<PlotPlan> plot_plan_of(const PlotOptions& options) {
   }
   if (plan.ys.size() > kMostPanels)
     return bad_input(fmt::format("--y: one figure shows at most {} columns", kMostPanels));
-  const auto format = figure_format_of(options.out);
+  const auto format = figure_format_of("--out", options.out);
   if (!format) return format.error();
   plan.format = *format;
   if (auto fits = check_sizes(options); !fits) return fits.error();
   auto runs = find_runs(options.runs);
   if (!runs) return runs.error();
   plan.runs = *std::move(runs);
-  if (auto free = check_figure_path(options.out); !free) return free.error();
+  if (auto free = check_figure_path("--out", options.out); !free) return free.error();
   if (auto found = find_gnuplot(); !found) return found.error();
   return plan;
 }

@@ -1,40 +1,28 @@
 #include "apps/plot/run_folder.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <set>
 #include <system_error>
 
 #include <toml++/toml.h>
-#include <nlohmann/json.hpp>
 
-#include "apps/console/read_up_to.hpp"
+#include "apps/console/files/run_files.hpp"
 
 namespace grapevine {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kLargestRunFile = std::size_t{1} << 24;  // bytes
-
-// Empty where it is missing, not a file or too large.
-std::string small_file(const fs::path& path) {
-  std::error_code none;
-  if (!fs::is_regular_file(path, none)) return "";
-  std::ifstream file(path, std::ios::binary);
-  std::string text = read_up_to(file, kLargestRunFile);
-  return text.size() > kLargestRunFile ? "" : text;
-}
-
 // From the summary, or from the job where the run has not ended; it only serves the legend, so a
 // damaged file counts as a missing one.
 std::string algorithm_of_run(const fs::path& folder) {
-  const auto summary = nlohmann::json::parse(small_file(folder / "summary.json"), nullptr, false);
-  if (summary.is_object() && summary.contains("algorithm") && summary["algorithm"].is_string())
-    return summary["algorithm"].get<std::string>();
+  if (const auto summary = run_summary(folder)) {
+    const auto algorithm = summary->find("algorithm");
+    if (algorithm != summary->end() && algorithm->is_string()) return algorithm->get<std::string>();
+  }
   try {
-    return toml::parse(small_file(folder / "job.toml"))["algorithm"].value_or(std::string());
+    return toml::parse(run_file_text(folder / "job.toml"))["algorithm"].value_or(std::string());
   } catch (const toml::parse_error&) {
     return "";
   }

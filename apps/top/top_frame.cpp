@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "apps/console/console.hpp"
 
@@ -61,7 +62,7 @@ void add_waits(std::vector<FrameLine>& frame, const StatusView& view, int column
   frame.push_back({""});
   frame.push_back({"events, the newest first", Style::heading});
   for (auto event = view.events.rbegin(); event != view.events.rend(); ++event)
-    frame.push_back({*event});
+    for (std::string& line : wrapped(*event, columns)) frame.push_back({std::move(line)});
 }
 
 }  // namespace
@@ -71,7 +72,8 @@ std::vector<FrameLine> top_frame(const TopState& state, int rows, int columns) {
   const std::string title = state.view ? state.view->title : "grapevine top";
   frame.push_back({title + (state.paused ? "  (paused)" : ""), Style::title});
   if (state.view)
-    for (const std::string& fact : state.view->facts) frame.push_back({fact});
+    for (const std::string& fact : state.view->facts)
+      for (std::string& line : wrapped(fact, columns)) frame.push_back({std::move(line)});
   else if (state.problem.empty())
     frame.push_back({"asking the run"});
   frame.push_back({state.problem, Style::alarm});

@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "algorithms/lockstep/conformance.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/role_type.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "apps/console/json_text.hpp"
 #include "apps/console/verb_options.hpp"
@@ -88,7 +88,7 @@ Expected<NamedWiring> find_wiring(const std::string& name) {
 
 // Whether the parts fit this number of ranks, with the default optimizer where the wiring allows.
 Expected<void> check_ranks(const Plan& plan, std::int32_t ranks) {
-  if (ranks < 1) return bad_input("--ranks " + std::to_string(ranks) + ": use 1 or more");
+  if (auto checked = check_least("--ranks", ranks, 1); !checked) return checked;
   OptimizerConfig optimizer;
   optimizer.momentum = plan.role->uses_momentum(plan) ? 0.9 : 0;
   const auto parts = make_parts(plan, Horizon{1000, 100}, *LrSchedule::make({}), optimizer, ranks);

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "algorithms/lockstep/lockstep.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/role_type.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
 #include "messages/codec.hpp"
 
 namespace grapevine {

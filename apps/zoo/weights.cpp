@@ -10,7 +10,6 @@
 
 #include "apps/zoo/data/file_bytes.hpp"
 #include "apps/zoo/zip_check.hpp"
-#include "gpu/torch_error.hpp"
 
 namespace grapevine {
 namespace {
@@ -18,6 +17,10 @@ namespace {
 constexpr std::int64_t kLargestWeights = std::int64_t{1} << 36;  // bytes
 constexpr char kParallelPrefix[] = "module.";
 constexpr char kBatchCount[] = "num_batches_tracked";
+
+// Of LibTorch's error: Python's pickle writes SETITEM ('s') for a single entry, which it does not
+// know.
+constexpr char kOneEntry[] = "for unpickling at 0x73: 115";
 
 Error no_weights(const std::string& path, const std::string& why) {
   return bad_input(
@@ -67,7 +70,7 @@ std::string sizes_text(const at::Tensor& tensor) {
   return out.str();
 }
 
-// What is one tensor in the model has the same values under all its names in the file.
+// A tensor that several names share must have the same values under all of them in the file.
 Expected<void> check_tied(const std::vector<NamedTensor>& tensors,
                           const std::vector<NamedTensor>& others, const Weights& weights,
                           const std::string& path) {
@@ -108,7 +111,11 @@ Expected<Weights> read_weights(const std::string& path) {
     auto weights = weights_of_dict(torch::jit::pickle_load({bytes->begin(), bytes->end()}), path);
     if (!weights) return weights.error();
     return without_parallel_prefix(*std::move(weights));
-  } catch (const std::exception&) {  // it may be the other kind of file
+  } catch (const std::exception& problem) {  // it may be the other kind of file
+    if (std::string(problem.what()).find(kOneEntry) != std::string::npos)
+      return no_weights(path,
+                        "holds a dict of one entry alone, which LibTorch cannot read: save "
+                        "the dict of tensors itself, or a second entry beside it");
   }
   try {
     return without_parallel_prefix(weights_of_module(torch::jit::load(path, at::kCPU)));

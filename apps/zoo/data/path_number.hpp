@@ -1,10 +1,10 @@
 // The number that some data sets take in the place of a path, e.g. hyperplane:512.
 #pragma once
-#include <charconv>
 #include <cstdint>
 #include <string>
 
 #include "messages/expected.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 
@@ -13,14 +13,12 @@ inline Expected<std::int64_t> path_number(const std::string& name, const std::st
                                           std::int64_t fallback, std::int64_t low,
                                           std::int64_t high) {
   if (text.empty()) return fallback;
-  std::int64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || stop != end || number < low || number > high)
+  const auto number = number_in<std::int64_t>(text);
+  if (!number || *number < low || *number > high)
     return bad_input(name + ":" + text + ": expected a number from " + std::to_string(low) +
                      " to " + std::to_string(high) + " after the colon, or nothing for " +
                      std::to_string(fallback));
-  return number;
+  return *number;
 }
 
 }  // namespace grapevine

@@ -156,7 +156,7 @@ TEST_F(GrownJob, WhatDoesNotFitIsOneClearLine) {
       {with(small, {"--max-ranks", "4"}), "begin with 'grapevine launch -n N -- train …'"},
       {with(with(launch, small), {"--max-ranks", "1"}), "2 ranks begin the run"},
       {with(with(launch, small), {"--max-ranks", "5", "--workers", "2"}), "give a multiple"},
-      {with(with(launch, small), {"--max-ranks", "-4"}), "--max-ranks -4: expected 0..."},
+      {with(with(launch, small), {"--max-ranks", "-4"}), "--max-ranks -4: expected 0..4096"},
       {with(with(launch, small), {"--max-ranks", "4", "--min-ranks", "3"}),
        "the job begins with only 2 ranks that train"},
       {with(with(launch, small_run("gem", out_)),

@@ -209,12 +209,11 @@ TEST_F(Rejoin, ARunWithAnotherBatchSizeIsJoined) {
 }
 
 TEST_F(Rejoin, BadAddressesAreOneClearLine) {
-  for (const auto& [address, why] : std::vector<std::pair<std::string, std::string>>{
-           {"nowhere", "host:port"}, {"127.0.0.1:0", "no port"}, {"127.0.0.1:x", "no port"}}) {
+  for (const std::string address : {"nowhere", "127.0.0.1:0", "127.0.0.1:x"}) {
     const auto result = run_process({"train", "--join", address});
     EXPECT_EQ(result.exit_code, 2) << result.describe();
-    EXPECT_NE(result.err.find("--join " + address), std::string::npos) << result.err;
-    EXPECT_NE(result.err.find(why), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("--join '" + address + "': expected HOST:PORT"), std::string::npos)
+        << result.err;
   }
   const std::string nobody = "127.0.0.1:" + std::to_string(free_port());
   const auto result = run_process({"train", "--join", nobody, "--join-timeout", "0.5"});

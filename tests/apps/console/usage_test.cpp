@@ -65,7 +65,7 @@ TEST(Usage, NamesTheEnvironmentVariable) {
   expect_usage_error(run_in({"GRAPEVINE_LR=abc"}, {"train"}),
                      "GRAPEVINE_LR='abc': expected a number");
   expect_usage_error(run_in({"GRAPEVINE_STEPS=0"}, {"train"}),
-                     "GRAPEVINE_STEPS: --steps 0: expected at least 1");
+                     "GRAPEVINE_STEPS: --steps 0: expected 1 or more");
   expect_usage_error(run_in({"GRAPEVINE_VALIDATE=never"}, {"train"}),
                      "GRAPEVINE_VALIDATE: unknown --validate 'never'");
   expect_usage_error(run_in({"GRAPEVINE_TENSORBOARD=perhaps"}, {"train"}),
@@ -75,6 +75,11 @@ TEST(Usage, NamesTheEnvironmentVariable) {
                      "--lr 'abc': expected a number");
   expect_usage_error(run_in({"GRAPEVINE_LAUNCH_GRACE=x"}, {"launch", "-n", "1", "--", "train"}),
                      "GRAPEVINE_LAUNCH_GRACE='x': expected a number");
+  // Options that the help of this verb does not show.
+  expect_usage_error(run_in({"GRAPEVINE_RESTARTS=abc"}, {"simulate"}),
+                     "GRAPEVINE_RESTARTS='abc': expected a whole number");
+  expect_usage_error(run_process({"simulate", "--join-timeout", "abc"}),
+                     "--join-timeout 'abc': expected a number");
   expect_usage_error(run_in({"GRAPEVINE_LOG_LEVEL=foo"}, {"topology", "ring"}),
                      "GRAPEVINE_LOG_LEVEL: expected trace, debug, info");
 }

@@ -82,19 +82,48 @@ class Page {
 
 const char kFile[] = "python file=";
 
+// README, CONTRIBUTING and all pages of docs/.
+std::vector<fs::path> all_documents() {
+  const fs::path source(GRAPEVINE_SOURCE_DIR);
+  std::vector<fs::path> documents = {source / "README.md", source / "CONTRIBUTING.md"};
+  for (const auto& entry : fs::recursive_directory_iterator(source / "docs"))
+    if (entry.path().extension() == ".md") documents.push_back(entry.path());
+  return documents;
+}
+
+// Characters of UTF-8.
+std::size_t width_of(const std::string& line) {
+  return static_cast<std::size_t>(std::count_if(line.begin(), line.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
+}
+
+// Short lines keep the changes of a paragraph small. A single word may be longer.
+TEST(Documents, LinesOfProseAreShort) {
+  for (const fs::path& path : all_documents()) {
+    std::ifstream file(path);
+    ASSERT_TRUE(file) << path;
+    bool inside_block = false;
+    for (std::string line; std::getline(file, line);) {
+      if (line.rfind("```", 0) == 0) inside_block = !inside_block;
+      const bool is_word = line.find(' ', line.find_first_not_of(' ')) == std::string::npos;
+      if (inside_block || line.rfind('|', 0) == 0 || is_word) continue;
+      EXPECT_LE(width_of(line), 120U) << path << ": " << line;
+    }
+  }
+}
+
 // A row behind an empty line is shown as text with bars: a table begins with its head.
 TEST(Documents, TablesAreWhole) {
-  for (const auto& entry :
-       fs::recursive_directory_iterator(fs::path(GRAPEVINE_SOURCE_DIR) / "docs")) {
-    if (entry.path().extension() != ".md") continue;
-    std::ifstream file(entry.path());
+  for (const fs::path& path : all_documents()) {
+    std::ifstream file(path);
     std::string before;
     bool inside_block = false, begins = false;
     for (std::string line; std::getline(file, line); before = line) {
       if (line.rfind("```", 0) == 0) inside_block = !inside_block;
       const bool row = !inside_block && line.rfind('|', 0) == 0;
       if (begins) {
-        EXPECT_EQ(line.rfind("|-", 0), 0U) << entry.path() << ": behind " << before;
+        EXPECT_EQ(line.rfind("|-", 0), 0U) << path << ": behind " << before;
       }
       begins = row && before.rfind('|', 0) != 0;
     }

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "apps/launch/launch_plan.hpp"
+#include "messages/text/shell_quoted.hpp"
 #include "tests/apps/process.hpp"
 
 namespace grapevine {

@@ -134,23 +134,6 @@ TEST(MetricsEndpoint, SaysWhyItCannotListen) {
   EXPECT_FALSE(MetricsEndpoint::create({"nowhere.invalid", 0, ""}, {}).ok());
 }
 
-TEST(MetricsEndpoint, PlacesArePortsOfThisMachineUnlessTheySayMore) {
-  const auto place = [](const std::string& text) { return *parse_metrics_place(text); };
-  EXPECT_EQ(place("9400").host, kLoopback);
-  EXPECT_EQ(place("9400").port, 9400);
-  EXPECT_EQ(place("0.0.0.0:0").host, "0.0.0.0");
-  EXPECT_EQ(place("0.0.0.0:0").port, 0);
-  EXPECT_EQ(place("[::1]:80").host, "::1");
-  EXPECT_EQ(place("head.example:65535").host, "head.example");
-  EXPECT_EQ(place("9400").name, "");
-  EXPECT_EQ(place("train.example@0.0.0.0:9400").name, "train.example");
-  EXPECT_EQ(place("train.example@0.0.0.0:9400").host, "0.0.0.0");
-  EXPECT_EQ(place("train.example@9400").host, kLoopback);
-  for (const char* wrong : {"", ":", "65536", "-1", "a", "80x", "host:", ":80", "::1:80", "host:x",
-                            "@0.0.0.0:80", "a@b@0.0.0.0:80", "a/b@0.0.0.0:80", "a:1@0.0.0.0:80"})
-    EXPECT_FALSE(parse_metrics_place(wrong).ok()) << wrong;
-}
-
 // Bytes of this process that are in memory.
 std::size_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
@@ -243,8 +226,8 @@ TEST(MetricsEndpoint, AnswersOnlyUnderItsOwnNames) {
 
 // An alias of this machine in DNS, or the name of a proxy in front of it.
 TEST(MetricsEndpoint, AnswersUnderTheNameInItsPlace) {
-  const auto endpoint =
-      MetricsEndpoint::create(*parse_metrics_place("train.example@127.0.0.1:0"), {});
+  const auto endpoint = MetricsEndpoint::create(
+      *parse_named_address("--metrics-port", "train.example@127.0.0.1:0"), {});
   ASSERT_TRUE(endpoint.ok()) << endpoint.error().message;
   const int port = (*endpoint)->port();
   EXPECT_EQ(status_under(port, "Host: Train.Example:9400\r\n"), "200");

@@ -38,10 +38,10 @@ class FigureFile : public testing::Test {
 };
 
 TEST_F(FigureFile, TheEndOfTheNameIsTheFormat) {
-  EXPECT_EQ(*figure_format_of("a/b.svg"), FigureFormat::svg);
-  EXPECT_EQ(*figure_format_of("b.c.PNG"), FigureFormat::png);
+  EXPECT_EQ(*figure_format_of("--out", "a/b.svg"), FigureFormat::svg);
+  EXPECT_EQ(*figure_format_of("--out", "b.c.PNG"), FigureFormat::png);
   for (const char* name : {"a", "a.pdf", "svg", ".svg", "a.svg/"})
-    EXPECT_FALSE(figure_format_of(name).ok()) << name;
+    EXPECT_FALSE(figure_format_of("--out", name).ok()) << name;
 }
 
 TEST_F(FigureFile, SignedFiguresMayBeReplaced) {
@@ -50,29 +50,29 @@ TEST_F(FigureFile, SignedFiguresMayBeReplaced) {
   EXPECT_EQ(*svg,
             "<?xml version=\"1.0\"?>\n<!-- grapevine plot -->\n<svg>\n"
             "<text>a ]]&gt; b</text></svg>\n");
-  EXPECT_TRUE(check_figure_path(write("a.svg", *svg)).ok());
+  EXPECT_TRUE(check_figure_path("--out", write("a.svg", *svg)).ok());
   const auto picture = signed_figure(FigureFormat::png, png());
   ASSERT_TRUE(picture.ok());
   // The checksum of the chunk, by another implementation (Python's zlib).
   EXPECT_EQ(picture->substr(33, 35),
             std::string("\0\0\0\x17tEXtSoftware\0grapevine plot", 31) + "\xda\xe4\xfc\x10");
-  EXPECT_TRUE(check_figure_path(write("a.png", *picture)).ok());
-  EXPECT_TRUE(check_figure_path(write("empty.svg", "")).ok());
-  EXPECT_TRUE(check_figure_path(folder_ / "new.svg").ok());
+  EXPECT_TRUE(check_figure_path("--out", write("a.png", *picture)).ok());
+  EXPECT_TRUE(check_figure_path("--out", write("empty.svg", "")).ok());
+  EXPECT_TRUE(check_figure_path("--out", folder_ / "new.svg").ok());
 }
 
 TEST_F(FigureFile, OtherFilesStay) {
   for (const std::string& bytes : {std::string(kSvg), png(), std::string("notes")}) {
-    const auto checked = check_figure_path(write("other.svg", bytes));
+    const auto checked = check_figure_path("--out", write("other.svg", bytes));
     ASSERT_FALSE(checked.ok());
     EXPECT_EQ(checked.error().code, Errc::bad_input);
-    EXPECT_NE(checked.error().message.find("not from grapevine plot"), std::string::npos);
+    EXPECT_NE(checked.error().message.find("no figure of grapevine"), std::string::npos);
   }
   fs::create_directories(folder_ / "folder.svg");
-  EXPECT_FALSE(check_figure_path(folder_ / "folder.svg").ok());
+  EXPECT_FALSE(check_figure_path("--out", folder_ / "folder.svg").ok());
   ASSERT_EQ(::mkfifo((folder_ / "pipe.svg").c_str(), 0600), 0);
-  EXPECT_FALSE(check_figure_path(folder_ / "pipe.svg").ok());
-  const auto missing = check_figure_path(folder_ / "none" / "a.svg");
+  EXPECT_FALSE(check_figure_path("--out", folder_ / "pipe.svg").ok());
+  const auto missing = check_figure_path("--out", folder_ / "none" / "a.svg");
   ASSERT_FALSE(missing.ok());
   EXPECT_EQ(missing.error().code, Errc::bad_input);
 }

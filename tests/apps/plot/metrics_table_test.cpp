@@ -13,6 +13,7 @@ namespace metrics_table_test {
 using testing_apps::kMetricsHeader;
 using testing_apps::step_row;
 using testing_apps::table_of;
+using testing_apps::validation_row;
 
 std::string refusal(const std::string& text, const std::string& column = "loss") {
   std::istringstream in(text);
@@ -39,6 +40,20 @@ TEST(MetricsTable, TheHeaderGivesThePlaces) {
   ASSERT_TRUE(table.ok()) << table.error().message;
   EXPECT_EQ(table->column("loss").at(0), 0.5);
   EXPECT_EQ(table->column("time_s").at(0), 2);
+}
+
+// A program for tables has written the file anew.
+TEST(MetricsTable, LinesMayEndAsOnOtherSystems) {
+  std::string text = kMetricsHeader + step_row(0, 0, 1, 2) + validation_row(0, 3, 0.5, "1.5");
+  for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2)
+    text.insert(at, 1, '\r');
+  std::istringstream in(text);
+  const auto table = MetricsTable::read(in, "metrics.csv", {"loss", "val_loss", "val_top5"});
+  ASSERT_TRUE(table.ok()) << table.error().message;
+  EXPECT_EQ(table->rows(), 2U);
+  EXPECT_FALSE(table->is_validation(0));
+  EXPECT_TRUE(table->is_validation(1));
+  EXPECT_EQ(table->column("val_top5").at(1), 1);
 }
 
 // A process was killed while it wrote, or writes at this moment: every cut gives the rows before

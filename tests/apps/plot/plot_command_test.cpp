@@ -205,7 +205,7 @@ TEST_F(PlotCommand, BadInputIsNamed) {
   refused(a + " --x tiem" + figure, "unknown --x 'tiem': did you mean 'time'?");
   refused(a + " --y loss,loss" + figure, "--y loss: is given twice");
   refused(a + " --y goodput" + figure, "--y goodput: metrics.csv does not record");
-  refused(a + " --smooth 0" + figure, "--smooth 0: use 1 to 10000");
+  refused(a + " --smooth 0" + figure, "--smooth 0: expected 1..10000");
   refused(a + " --width 99" + figure, "--width 99");
   refused(a + " --height 99999" + figure, "--height 99999");
   refused(a + out("c.pdf"), "ends in .svg or .png");

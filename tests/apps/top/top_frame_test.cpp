@@ -49,6 +49,15 @@ TEST(TopFrame, IsCompleteAt80Columns) {
     EXPECT_THAT(text, HasSubstr(part));
 }
 
+// A figure that is cut off would read as another one: "10" of "10 MB".
+TEST(TopFrame, FactsAreWholeAt80Columns) {
+  TopState state = stalled_state();
+  state.view->facts = {
+      "gradients: 123,456 produced, 123,450 applied, 2 pending, 3 dropped, 1 destroyed; sent 10.5 "
+      "MB"};
+  EXPECT_THAT(text_of(top_frame(state, 24, 80)), HasSubstr("sent 10.5 MB"));
+}
+
 TEST(TopFrame, CutsNoState) {
   TopState state = stalled_state();
   state.view->ranks[0].state = "changes members";

@@ -167,7 +167,7 @@ TEST(WiringCommand, RefusesWhatIsNoWiring) {
       write("cube.toml", "[wiring]\nexchange = \"gossip\"\ntopology = \"hypercube\"\n");
   EXPECT_EQ(output("check " + cube), cube + ": valid, exchange = 'gossip'\n");
   EXPECT_NE(refusal("check " + cube + " --ranks 6").find("power of two"), std::string::npos);
-  EXPECT_NE(refusal("show osgp --ranks 0").find("use 1 or more"), std::string::npos);
+  EXPECT_NE(refusal("show osgp --ranks 0").find("expected 1 or more"), std::string::npos);
   EXPECT_NE(refusal("show osgp --dot --ranks 0").find("1..64"), std::string::npos);
   EXPECT_NE(refusal("show osgp --dot --ranks 1000").find("1..64"), std::string::npos);
 }
@@ -181,13 +181,13 @@ std::ptrdiff_t count(const std::string& text, const std::string& pattern) {
 TEST(WiringCommand, DrawsTheActorsAndTheMessagesOfOneExchange) {
   const std::string osgp = output("show osgp --dot --ranks 4");
   EXPECT_EQ(count(osgp, "label=\"GpuWorker\""), 4);
-  EXPECT_EQ(count(osgp, "peer(\\d) -> peer(\\d) \\[label=\"Share"), 4);
+  EXPECT_EQ(count(osgp, "peer(\\d) -> peer(\\d) \\[label=\"share"), 4);
   EXPECT_EQ(count(osgp, "-> peer\\d \\[label=\"Gradient\""), 4);
-  EXPECT_NE(osgp.find("peer0 -> peer1 [label=\"Share"), std::string::npos) << osgp;
+  EXPECT_NE(osgp.find("peer0 -> peer1 [label=\"share"), std::string::npos) << osgp;
 
   const std::string gem = output("show gem --dot --ranks 3");
   EXPECT_EQ(count(gem, "label=\"GpuWorker\""), 3);
-  for (const char* message : {"Ask", "Grant", "Commit", "Receipt"})
+  for (const char* message : {"ask", "grant", "commit", "receipt"})
     EXPECT_EQ(count(gem, "-> peer\\d \\[label=\"" + std::string(message)), 3) << message;
 }
 
@@ -195,8 +195,8 @@ TEST(WiringCommand, DrawsTheActorsAndTheMessagesOfOneExchange) {
 TEST(WiringCommand, DrawsTheExchangeBetweenNodes) {
   const std::string path = write("nodes.toml", "algorithm = \"sgp\"\n[wiring]\nhierarchy = 2\n");
   const std::string dot = output("show " + path + " --dot --ranks 4");
-  EXPECT_EQ(count(dot, "peer0 -> peer2 \\[label=\"Share"), 1) << dot;
-  EXPECT_EQ(count(dot, "peer0 -> peer1 \\[label=\"Parameters"), 1) << dot;
+  EXPECT_EQ(count(dot, "peer0 -> peer2 \\[label=\"share"), 1) << dot;
+  EXPECT_EQ(count(dot, "peer0 -> peer1 \\[label=\"parameters"), 1) << dot;
 }
 
 // A file is the wiring that train makes of it.

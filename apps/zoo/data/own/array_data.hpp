@@ -21,9 +21,8 @@ struct Arrays {
 };
 
 // Makes a data set of arrays [samples, …] on the CPU, which are read batch by batch.
-//   x  uint8: divided by 255; floats: as they are; int16, int32 and int64 of shape [samples,
-//   steps],
-//      none below 0, with labels: tokens; other integers and bool: as floats
+//   x  uint8: divided by 255; floats: as they are; int16, int32 and int64 of shape
+//      [samples, steps], none below 0, with labels: tokens; other integers and bool: as floats
 //   y  integers [samples]: classes; integers [samples, steps]: a class for each step; floats
 //      [samples] or [samples, outputs]: numbers to predict
 // The number of classes is the largest label and one more, over both splits. `name` and `where` are

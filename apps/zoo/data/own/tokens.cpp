@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "apps/zoo/data/images/pixels.hpp"
 #include "apps/zoo/data/makers.hpp"
 #include "apps/zoo/data/own/mapped_file.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
@@ -43,11 +43,9 @@ Expected<TokensPath> parse_tokens_path(const std::string& text) {
       if (setting != "type=uint16" && setting != "type=uint32") return wrong;
       path.width = setting == "type=uint32" ? 4 : 2;
     } else if (setting.rfind("length=", 0) == 0) {
-      const char* begin = setting.data() + std::strlen("length=");
-      const char* end = setting.data() + setting.size();
-      const auto [stop, error] = std::from_chars(begin, end, path.length);
-      if (error != std::errc() || stop != end || path.length < 1 || path.length > kLongestWindow)
-        return wrong;
+      const std::string_view length = std::string_view(setting).substr(std::strlen("length="));
+      path.length = number_in<decltype(path.length)>(length).value_or(0);
+      if (path.length < 1 || path.length > kLongestWindow) return wrong;
     } else {
       return path;
     }

@@ -2,6 +2,7 @@
 #include "apps/zoo/weights.hpp"
 
 #include <ATen/ATen.h>
+#include <caffe2/serialize/inline_container.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 
@@ -42,6 +43,27 @@ TEST_F(WeightsFile, ReadsBackWhatWasSaved) {
     ASSERT_TRUE(weights.ok()) << weights.error().message;
     EXPECT_TRUE(weights->at("weight").equal(tensor));
   }
+}
+
+// As Python's pickle writes it: {"a": 1} with SETITEM, which LibTorch does not read.
+TEST_F(WeightsFile, ADictOfOneEntryIsNamed) {
+  const std::string pickle(
+      "\x80\x02}q\x00X\x01\x00\x00\x00"
+      "aK\x01s.",
+      15);
+  std::string bytes;
+  {
+    caffe2::serialize::PyTorchStreamWriter writer([&](const void* data, std::size_t size) {
+      bytes.append(static_cast<const char*>(data), size);
+      return size;
+    });
+    writer.writeRecord("data.pkl", pickle.data(), pickle.size());
+    writer.writeEndOfFile();
+  }
+  const auto weights = read(bytes);
+  ASSERT_FALSE(weights.ok());
+  EXPECT_NE(weights.error().message.find("a dict of one entry alone"), std::string::npos)
+      << weights.error().message;
 }
 
 // One bit of the values: the file can be read, and has another model.
