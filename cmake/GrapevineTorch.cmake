@@ -24,7 +24,7 @@ find_package(Protobuf REQUIRED)
 # in the system's folders first, and so mixes two releases where the distribution's is installed too.
 add_library(grapevine::torch INTERFACE IMPORTED)
 # A LibTorch from a wheel brings the headers of fmt and protobuf that it was built with. What we build
-# must go on to see those of the libraries that it links, so they go first, alone in a folder.
+# must continue to find those of the libraries that it links, so they go first, alone in a folder.
 list(GET TORCH_INCLUDE_DIRS 0 GRAPEVINE_TORCH_INCLUDE)
 function(grapevine_put_first headers include)
   if(NOT EXISTS ${GRAPEVINE_TORCH_INCLUDE}/${headers} OR include STREQUAL GRAPEVINE_TORCH_INCLUDE)

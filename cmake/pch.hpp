@@ -1,4 +1,4 @@
-// Precompiled header of all targets: only third-party and standard headers that change never.
+// Precompiled header of all targets: only third-party and standard headers that never change.
 //
 // Not torch/torch.h: GCC instantiates at the end of every source what the header's inline functions
 // ask of templates, and for that one it takes 7 s, whether the source uses any of it or not. The

@@ -11,6 +11,7 @@
 #include <future>
 
 #include "actors/run/runtime.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "gpu/quadratic_compute.hpp"
 #include "net/inproc/inproc.hpp"

@@ -5,9 +5,10 @@
 #   python3 has torch with CUDA;
 #   resnet50 on synthetic ImageNet shapes, images/s and how busy the GPU is, without the first steps: one
 #   worker by precision and layout; two workers by where their models are, and with compressed sums.
-# Needs nvcc and a GPU, and for resnet50 a build/bin/grapevine with CUDA; what is left out or fails has a
+# Needs nvcc and a GPU, and for resnet50 a grapevine with CUDA; what is left out or fails has a
 # line in FILE that says why, also where the time is over.
-# Environment: GRAPEVINE_CUDA_BUILD (folder, build-cuda), GRAPEVINE (the executable, build/bin/grapevine).
+# Environment: GRAPEVINE_CUDA_BUILD (folder, build-cuda), GRAPEVINE (the executable:
+# build-gpu/bin/grapevine, or build/bin/grapevine where that is not built).
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../../scripts/lib.sh"
@@ -16,7 +17,10 @@ case ${1:-} in
   -h | --help) usage "${BASH_SOURCE[0]}" && exit ;;
   -*) die "tests/bench/gpu.sh knows --help and the file for its tables, not '$1'" ;;
 esac
-readonly kGrapevine=${GRAPEVINE:-build/bin/grapevine}
+# The build for GPUs, where there is one: the other one runs on CPUs alone.
+for_gpus=build-gpu/bin/grapevine
+[[ -x $for_gpus ]] || for_gpus=build/bin/grapevine
+readonly kGrapevine=${GRAPEVINE:-$for_gpus}
 readonly kSteps=120 kWarmUp=20 kBatch=64
 readonly kEnd=570 kShortest=20 # seconds: of all runs together; with less left no run begins
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <string>
 
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/role_type.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "tests/fuzz/fuzz_targets.hpp"
 

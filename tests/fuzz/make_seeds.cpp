@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <caf/binary_serializer.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -71,8 +72,9 @@ void write_codec(const SeedFolder& folder) {
     envelope.stamp.step = 12;
     envelope.payload = std::move(payload);
     const std::vector<std::byte> bytes = encode(envelope);
-    folder.add(payload_name(envelope.payload),
-               {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    std::string name = payload_name(envelope.payload);
+    std::replace(name.begin(), name.end(), ' ', '_');
+    folder.add(name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
 }
 

@@ -21,7 +21,7 @@
 #include "algorithms/graphs/topology_type.hpp"
 #include "algorithms/kernels/packed_error.hpp"
 #include "algorithms/lockstep/conformance.hpp"
-#include "algorithms/roles/aggregate.hpp"
+#include "algorithms/roles/aggregate/aggregate.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/topology/topology_command.hpp"
 #include "apps/wiring/wiring_command.hpp"
@@ -205,7 +205,7 @@ TEST_F(OutsideParts, PresetsAreListedAndShown) {
   EXPECT_THAT(wiring_.output("show mine"), HasSubstr("loudly = true"));
   EXPECT_EQ(wiring_.output("check mine --ranks 3 --conformance"),
             "mine: valid, exchange = 'renamed'\n");
-  EXPECT_THAT(wiring_.output("show mine --dot"), HasSubstr("peer0 -> peer1 [label=\"Chunk"));
+  EXPECT_THAT(wiring_.output("show mine --dot"), HasSubstr("peer0 -> peer1 [label=\"chunk"));
 }
 
 TEST_F(OutsideParts, ErrorsGuessTheName) {
