@@ -37,9 +37,9 @@ ClockFit::ClockFit(const std::vector<ClockSample>& samples) {
     });
     const auto best = std::min_element(
         first, end, [](const auto& a, const auto& b) { return round_trip(a) < round_trip(b); });
-    const std::int64_t head_ns = wrapped_sum(best->sent_ns, round_trip(*best) / 2);
+    const std::int64_t coordinator_ns = wrapped_sum(best->sent_ns, round_trip(*best) / 2);
     if (knots_.empty() || best->remote_ns > knots_.back().remote_ns)
-      knots_.push_back({best->remote_ns, wrapped_difference(head_ns, best->remote_ns)});
+      knots_.push_back({best->remote_ns, wrapped_difference(coordinator_ns, best->remote_ns)});
     first = end;
   }
 }
@@ -49,7 +49,7 @@ void ClockFit::shift_by(std::int64_t offset_ns) {
   for (Knot& knot : knots_) knot.offset_ns = wrapped_sum(knot.offset_ns, offset_ns);
 }
 
-std::int64_t ClockFit::to_head(std::int64_t remote_ns) const {
+std::int64_t ClockFit::to_coordinator(std::int64_t remote_ns) const {
   if (knots_.empty()) return remote_ns;
   if (knots_.size() == 1) return wrapped_sum(remote_ns, knots_.front().offset_ns);
   // Before the first knot and after the last one, the line through the nearest two is continued.

@@ -18,11 +18,11 @@ struct ProcessPause {
   Pause pause;
 };
 
-// Streams: a frame of each rank is in memory at a time. Times are nanoseconds by the head's clock
-// since the first record of the trace. Messages are received after they were sent, whatever the
-// clocks say: a receipt, and what the rank did after it, waits for the record of the sending, and
-// its time is moved up to it. A resumed run's records replace those that were recorded after the
-// checkpoint that it has resumed from. Not thread-safe.
+// Streams: a frame of each rank is in memory at a time. Times are nanoseconds by the coordinator's
+// clock since the first record of the trace. Messages are received after they were sent, whatever
+// the clocks say: a receipt, and what the rank did after it, waits for the record of the sending,
+// and its time is moved up to it. A resumed run's records replace those that were recorded after
+// the checkpoint that it has resumed from. Not thread-safe.
 class MergedTrace {
  public:
   // `run`: a run's folder, or a folder of trace files. Errors (bad_input): no trace there; files of

@@ -165,6 +165,10 @@ std::optional<TraceFileName> read_trace_file_name(const std::string& name) {
   return TraceFileName{number(1), number(2), number(3)};
 }
 
+std::string name_in_trace(const std::string& path) {
+  return std::filesystem::path(path).filename().string();
+}
+
 // ---- writing ----
 
 TraceFileWriter::TraceFileWriter(std::string folder, TraceHeader header, std::uint64_t limit)

@@ -27,6 +27,8 @@ struct TraceFileName {
   std::int32_t process = 0, part = 0, segment = 0;
 };
 std::optional<TraceFileName> read_trace_file_name(const std::string& name);
+// The name of a file without its folders.
+std::string name_in_trace(const std::string& path);
 
 // Appends frames to a file of one process. Every write reaches the operating system at once: a
 // process that is killed leaves its trace. Not thread-safe.

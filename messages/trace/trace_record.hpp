@@ -57,8 +57,9 @@ struct TraceRecord {
   std::vector<Rank> members;    // increasing
 };
 
-// A comparison of two clocks: the head asked `process` at `sent_ns` and had the answer at
-// `received_ns`, both by the head's clock; the process read its own as `remote_ns` in between.
+// A comparison of two clocks: the coordinator asked `process` at `sent_ns` and had the answer at
+// `received_ns`, both by the coordinator's clock; the process read its own as `remote_ns` in
+// between.
 struct ClockSample {
   std::int32_t process = 0;
   std::int64_t sent_ns = 0;
@@ -69,7 +70,8 @@ struct ClockSample {
   std::optional<std::int64_t> zero_ns = std::nullopt;
 };
 
-// Settings of the job took the place of others while it ran, at this time of the head's clock.
+// Settings of the job took the place of others while it ran, at this time of the coordinator's
+// clock.
 struct SettingsChange {
   std::int64_t time_ns = 0;
   std::map<std::string, std::string> settings;  // by name; those that changed

@@ -59,7 +59,7 @@ class UcxTransport final : public RemoteTransport {
   // A process is known by a token of its own, which its address carries; the job's token proves one
   // that returns.
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
-                         Duration patience, const ConnectOptions& options) override;
+                         Duration timeout, const ConnectOptions& options) override;
   void process_down(std::int32_t process) override;
   void expect_process(std::int32_t process) override;
 
@@ -154,13 +154,13 @@ RankRouter& UcxTransport::router() const {
 }
 
 Expected<void> UcxTransport::connect(const std::vector<std::string>& addresses,
-                                     const Placement& placement, Duration patience,
+                                     const Placement& placement, Duration timeout,
                                      const ConnectOptions& options) {
   GRAPEVINE_CHECK(router_ == nullptr, "connect() twice");
   if (static_cast<std::int32_t>(addresses.size()) != placement.processes())
     return bad_input(
         fmt::format("{} addresses for {} processes", addresses.size(), placement.processes()));
-  const auto deadline = Clock::now() + patience;
+  const auto deadline = Clock::now() + timeout;
   std::unique_lock<std::mutex> lock(engine_mutex_);
   router_ = std::make_unique<RankRouter>(placement);
   connecting_ = true;
@@ -182,7 +182,7 @@ Expected<void> UcxTransport::connect(const std::vector<std::string>& addresses,
                fmt::format("cannot connect to {}{}; is it running, and can this host reach it over "
                            "the devices given to UCX?",
                            engine_->unconnected(),
-                           failed ? "" : fmt::format(" after {:g} s", to_seconds(patience)))};
+                           failed ? "" : fmt::format(" after {:g} s", to_seconds(timeout)))};
 }
 
 Expected<void> UcxTransport::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
