@@ -31,6 +31,24 @@ std::shared_ptr<SendMemory> send_memory() {
   return c.memory.lock();
 }
 
+// The memory of a part that is lent.
+class PartMemory final : public TensorMemory {
+ public:
+  PartMemory(at::Tensor owner, std::shared_ptr<std::atomic<bool>> released)
+      : owner_(std::move(owner)), released_(std::move(released)) {}
+  ~PartMemory() override {
+    owner_ = at::Tensor();
+    released_->store(true, std::memory_order_release);  // after all reads
+  }
+  bool exclusive() const override { return false; }
+
+  const at::Tensor& owner() const { return owner_; }
+
+ private:
+  at::Tensor owner_;
+  const std::shared_ptr<std::atomic<bool>> released_;
+};
+
 std::uint64_t bytes_of(at::IntArrayRef sizes, at::ScalarType dtype) {
   return static_cast<std::uint64_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype);
 }
@@ -73,10 +91,40 @@ at::Tensor empty_to_send(at::IntArrayRef sizes, at::ScalarType dtype, at::Device
   return at::detail::empty_cpu(sizes, dtype);
 }
 
-FrozenTensor frozen_to_send(const at::Tensor& t) {
+at::Tensor copy_to_send(const at::Tensor& t) {
   at::Tensor copy = empty_to_send(t.sizes(), t.scalar_type(), t.device());
   copy.copy_(t);
-  return FrozenTensor::freeze(std::move(copy));
+  return copy;
+}
+
+FrozenTensor frozen_to_send(const at::Tensor& t) { return FrozenTensor::freeze(copy_to_send(t)); }
+
+FrozenTensor LentParts::lend(std::int64_t part, const at::Tensor& values) {
+  const auto memory = values.is_cpu() ? send_memory() : nullptr;
+  if (!values.is_cpu() || values.nbytes() < kSmallest || (memory && !memory->owns(values)))
+    return frozen_to_send(values);
+  auto released = std::make_shared<std::atomic<bool>>(false);
+  at::Tensor lent = tensor_on(values.data_ptr(), values.sizes(), values.scalar_type(),
+                              std::make_unique<PartMemory>(values, released));
+  lent_[part] = std::move(released);
+  return FrozenTensor::freeze(std::move(lent));
+}
+
+bool LentParts::take_back(std::int64_t part) {
+  const auto found = lent_.find(part);
+  if (found == lent_.end()) return true;
+  const std::atomic<bool>& released = *found->second;
+  if (!released.load(std::memory_order_acquire)) {
+    if (const auto memory = send_memory()) memory->collect();
+    if (!released.load(std::memory_order_acquire)) return false;
+  }
+  lent_.erase(found);
+  return true;
+}
+
+const at::Tensor& owner_of_part(const at::Tensor& t) {
+  const auto* const part = dynamic_cast<const PartMemory*>(memory_of(t));
+  return part == nullptr ? t : part->owner();
 }
 
 bool is_sent_in_place(const FrozenTensor& t) {

@@ -2,6 +2,9 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
+#include <cstdint>
+#include <map>
 #include <memory>
 
 #include "messages/frozen_tensor.hpp"
@@ -29,7 +32,10 @@ class SendMemory {
   virtual ~SendMemory() = default;
   // Uninitialised; undefined where there is no memory left.
   virtual at::Tensor allocate(at::IntArrayRef sizes, at::ScalarType dtype) = 0;
+  // Of a part that is lent: whether the tensor that it is a part of lies here.
   virtual bool owns(const at::Tensor& t) const = 0;
+  // Learns which tensors the readers of other processes have released.
+  virtual void collect() {}
 };
 
 // What empty_to_send() takes from, from now on; null: the heap. Held by the caller.
@@ -41,7 +47,29 @@ void use_send_memory(const std::shared_ptr<SendMemory>& memory);
 at::Tensor empty_to_send(at::IntArrayRef sizes, at::ScalarType dtype, at::Device device = at::kCPU);
 
 // The values of `t`, flat or not, in memory from empty_to_send(), on its device.
+at::Tensor copy_to_send(const at::Tensor& t);
 FrozenTensor frozen_to_send(const at::Tensor& t);
+
+// The parts of tensors that are sent where they lie while their owner still writes other parts of
+// the same memory. Thread-safe are the parts, not this object.
+class LentParts {
+ public:
+  // `values`, contiguous, a part of a tensor whose memory the caller alone writes, as a frozen
+  // tensor: on that memory where a transport sends from there, else a copy (of small ones, and on
+  // devices). Until take_back() the caller must not write it. REQUIRES: `part` is not lent.
+  FrozenTensor lend(std::int64_t part, const at::Tensor& values);
+  // True: no handle on the part is left in any process, or it was never lent; `values` may be
+  // written. False: it is still being read.
+  bool take_back(std::int64_t part);
+  // Forgets all parts. Those that are being read keep their memory.
+  void clear() { lent_.clear(); }
+
+ private:
+  std::map<std::int64_t, std::shared_ptr<std::atomic<bool>>> lent_;  // the flag: it was released
+};
+
+// The tensor that `t` is a lent part of; `t` where it is none.
+const at::Tensor& owner_of_part(const at::Tensor& t);
 
 // Whether sending it saves no copy over sending a new tensor: it lies in send memory, or there is
 // none.

@@ -23,7 +23,7 @@ namespace {
 
 constexpr char kScheme[] = "shm:";
 // How long a process that is too busy to accept is waited for.
-constexpr Duration kBusyPatience = std::chrono::seconds(5);
+constexpr Duration kBusyTimeout = std::chrono::seconds(5);
 constexpr Duration kBusyPause = std::chrono::milliseconds(10);
 
 std::string seconds(Duration d) {
@@ -66,7 +66,7 @@ class ShmTransport final : public RemoteTransport {
   std::string address() const override { return address_; }
   using RemoteTransport::connect;
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
-                         Duration patience, const ConnectOptions& options) override;
+                         Duration timeout, const ConnectOptions& options) override;
   void process_down(std::int32_t process) override {
     if (checked(process)) wire_->drop(process);
   }
@@ -103,7 +103,7 @@ class ShmTransport final : public RemoteTransport {
     if (router_->has_outgoing() && wire_ != nullptr) wire_->post();
   }
   Expected<void> dial_others(const std::vector<std::string>& addresses, const shm::ShmLinks& links,
-                             Clock::time_point deadline, Duration patience,
+                             Clock::time_point deadline, Duration timeout,
                              const ConnectOptions& options);
 
   const std::string address_;
@@ -118,27 +118,27 @@ bool ShmTransport::checked(std::int32_t process) const {
 }
 
 Expected<void> ShmTransport::connect(const std::vector<std::string>& addresses,
-                                     const Placement& placement, Duration patience,
+                                     const Placement& placement, Duration timeout,
                                      const ConnectOptions& options) {
   GRAPEVINE_CHECK(router_ == nullptr && wire_ != nullptr, "connect() is for once");
   Expected<void> result = check_processes(addresses, placement);
   if (!result) return result;
-  const Clock::time_point deadline = Clock::now() + patience;
+  const Clock::time_point deadline = Clock::now() + timeout;
   auto router = std::make_shared<RankRouter>(placement);
   for (const std::int32_t process : options.absent) router->process_absent(process);
   const auto links = std::make_shared<shm::ShmLinks>(placement, names_of(placement), options.token,
                                                      options.absent);
   wire_->start(router, links);
   router_ = std::move(router);
-  result = dial_others(addresses, *links, deadline, patience, options);
-  if (result) result = links->wait_connected(deadline, seconds(patience), options.cancelled);
+  result = dial_others(addresses, *links, deadline, timeout, options);
+  if (result) result = links->wait_connected(deadline, seconds(timeout), options.cancelled);
   if (!result) wire_.reset();
   return result;
 }
 
 Expected<void> ShmTransport::dial_others(const std::vector<std::string>& addresses,
                                          const shm::ShmLinks& links, Clock::time_point deadline,
-                                         Duration patience, const ConnectOptions& options) {
+                                         Duration timeout, const ConnectOptions& options) {
   const Placement& placement = router().placement();
   const std::int32_t end = options.joins ? placement.processes() : placement.own_process;
   for (std::int32_t p = 0; p < end; ++p) {
@@ -146,7 +146,7 @@ Expected<void> ShmTransport::dial_others(const std::vector<std::string>& address
         std::find(options.absent.begin(), options.absent.end(), p) != options.absent.end();
     if (p == placement.own_process || absent) continue;
     const auto failed = [&](const Error& e) {
-      const std::string within = e.code == Errc::timeout ? " within " + seconds(patience) : "";
+      const std::string within = e.code == Errc::timeout ? " within " + seconds(timeout) : "";
       return Error{e.code, "cannot reach " + links.name(p) + within + ": " + e.message};
     };
     const Expected<std::string> name = name_in(addresses[static_cast<std::size_t>(p)]);
@@ -183,7 +183,7 @@ Expected<bool> reaches_by_shm(const std::string& address) {
   if (shm_host_key().empty()) return Error{Errc::io, shm::kNoDescriptors};
   const Expected<std::string> name = shm::name_in(address);
   if (!name) return false;
-  for (const auto deadline = shm::Clock::now() + shm::kBusyPatience;;) {
+  for (const auto deadline = shm::Clock::now() + shm::kBusyTimeout;;) {
     const auto socket = shm::connect_to(*name);
     if (socket) return shm::is_same_user(socket->get());
     const Errc code = socket.error().code;

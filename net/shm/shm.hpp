@@ -22,8 +22,8 @@ struct ShmOptions {
   // Copies of payloads that wait to be read, for each process.
   std::uint64_t copied_bytes = std::uint64_t{64} << 20;
   // The destructor writes all pending messages into the queues. It drops a process that reads
-  // nothing for `flush_patience`, and all after `flush_limit`.
-  Duration flush_patience = std::chrono::seconds(5);
+  // nothing for `flush_timeout`, and all after `flush_limit`.
+  Duration flush_timeout = std::chrono::seconds(5);
   Duration flush_limit = std::chrono::seconds(60);
   CodecLimits limits;  // of received messages; the world's size is filled in by connect()
 };

@@ -152,14 +152,17 @@ void Arena::shrink(std::vector<std::shared_ptr<SharedMemory>>& dropped) {
 }
 
 bool Arena::owns(const at::Tensor& t) const {
-  const auto* const memory = dynamic_cast<const ArenaMemory*>(memory_of(t));
+  const auto* const memory = dynamic_cast<const ArenaMemory*>(memory_of(owner_of_part(t)));
   return memory != nullptr && memory->arena() == this;
 }
 
 BlockPlace Arena::place_of(const at::Tensor& t) {
-  const auto* const memory = dynamic_cast<const ArenaMemory*>(memory_of(t));
+  const at::Tensor& owner = owner_of_part(t);
+  const auto* const memory = dynamic_cast<const ArenaMemory*>(memory_of(owner));
   GRAPEVINE_CHECK(memory != nullptr, "a tensor outside of the arena");
-  return memory->place();
+  const auto* const block = static_cast<const std::byte*>(owner.storage().data_ptr().get());
+  const auto before = static_cast<const std::byte*>(t.data_ptr()) - block;
+  return {memory->place().segment, memory->place().offset + static_cast<std::uint64_t>(before)};
 }
 
 std::shared_ptr<SharedMemory> Arena::segment(std::uint32_t id) const {

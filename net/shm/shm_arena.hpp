@@ -35,6 +35,8 @@ class Arena final : public SendMemory, public std::enable_shared_from_this<Arena
   // Undefined where neither the arena nor the system has the memory.
   at::Tensor allocate(at::IntArrayRef sizes, at::ScalarType dtype) override;
   bool owns(const at::Tensor& t) const override;
+  // Ends the lenders that are over.
+  void collect() override;
 
   // REQUIRES: owns(t).
   static BlockPlace place_of(const at::Tensor& t);
@@ -50,9 +52,6 @@ class Arena final : public SendMemory, public std::enable_shared_from_this<Arena
 
   std::uint64_t bytes() const;       // of all segments
   std::uint64_t free_bytes() const;  // of them, unused
-  // Ends the lenders that are over.
-  void collect();
-
  private:
   friend class ArenaMemory;
   struct Segment {

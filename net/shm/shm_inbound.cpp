@@ -176,8 +176,8 @@ Expected<at::Tensor> Inbound::block_of(const TensorDescriptor& tensor, const Ten
   const auto memory = segment(part.segment);
   if (!memory) return memory.error();
   const std::uint64_t size = (*memory)->bytes();
-  if (part.slot >= kSlots || part.offset % kBlockAlignment != 0 || part.offset > size ||
-      tensor.bytes > size - part.offset)
+  if (part.slot >= kSlots || part.offset % c10::elementSize(tensor.dtype) != 0 ||
+      part.offset > size || tensor.bytes > size - part.offset)
     return bad_record("a tensor outside of its segment");
   return tensor_on(
       (*memory)->data() + part.offset, tensor.sizes, tensor.dtype,

@@ -32,7 +32,6 @@ static_assert(sizeof(MessageHead) == 8 && sizeof(TensorPart) == 24, "no padding"
 inline constexpr std::uint64_t kMostInlined = 8 << 10;      // bytes of a tensor
 inline constexpr std::uint64_t kMostInlinedAll = 32 << 10;  // bytes of the tensors of a message
 inline constexpr std::uint64_t kFragmentBytes = 32 << 10;
-inline constexpr std::uint64_t kBlockAlignment = 64;
 
 // Comes with the descriptor of the segment, before the first message with a block of it.
 struct SegmentPacket {

@@ -466,7 +466,7 @@ bool ShmWire::flush(Clock::time_point limit) {
     if (done) continue;
     if (progress != link->flushed) link->flushed_at = now;
     link->flushed = progress;
-    if (now < limit && now - link->flushed_at <= options_.flush_patience) {
+    if (now < limit && now - link->flushed_at <= options_.flush_timeout) {
       flushed = false;
       continue;
     }

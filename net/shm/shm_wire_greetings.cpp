@@ -10,7 +10,7 @@
 namespace grapevine::shm {
 namespace {
 
-constexpr Clock::duration kGreetingPatience = std::chrono::seconds(10);
+constexpr Clock::duration kGreetingTimeout = std::chrono::seconds(10);
 constexpr Clock::duration kListenPause = std::chrono::seconds(1);
 // Connections without a proof; further ones are refused.
 constexpr std::size_t kMaxUnauthenticated = 256;
@@ -31,7 +31,7 @@ void ShmWire::accept_all() {
       return;
     }
     Greeting greeting;
-    greeting.deadline = Clock::now() + kGreetingPatience;
+    greeting.deadline = Clock::now() + kGreetingTimeout;
     greeting.socket = std::move(socket);
     const int descriptor = greeting.socket.get();
     const bool full = greetings_.size() >= kMaxUnauthenticated;
@@ -80,7 +80,7 @@ Expected<bool> ShmWire::answer_hello(Greeting& greeting) {
   ShmHello own = make_hello(links_->own());
   own.proof = proof_of_acceptor(links_->own().token, *greeting.theirs, own);
   greeting.own = own;
-  greeting.deadline = Clock::now() + kGreetingPatience;
+  greeting.deadline = Clock::now() + kGreetingTimeout;
   if (!send_packet(greeting.socket.get(), &own, sizeof own)) return Error{Errc::io, "it has ended"};
   return true;
 }

@@ -199,9 +199,10 @@ void append(Bytes& bytes, const void* data, std::size_t count) {
 }
 
 // The body of a message with one tensor of `bytes` bytes, in the place that `part` says.
-Bytes message(Rng& rng, Rank from, Rank to, std::size_t bytes, shm::TensorPart part) {
+Bytes message(Rng& rng, Rank from, Rank to, std::size_t bytes, shm::TensorPart part,
+              at::ScalarType dtype = at::kByte) {
   Envelope e = numbered(from, to, 0);
-  const FrozenTensor data = random_bits(rng, bytes, at::kByte);
+  const FrozenTensor data = random_bits(rng, bytes, dtype);
   std::get<Chunk>(e.payload).data = data;
   const EncodedHeader header = encode_header(e);
   const shm::MessageHead head{static_cast<std::uint32_t>(header.size()), 1};
@@ -320,7 +321,7 @@ TEST(ShmHostile, BlocksOutsideOfTheirSegmentEndTheLink) {
   const std::vector<shm::TensorPart> parts = {
       block(7, 0, 0),                       // another segment
       block(1, shm::kSlots, 0),             // no slot
-      block(1, 0, 32),                      // not aligned
+      block(1, 0, 34),                      // no float lies there
       block(1, 0, kBytes - 64),             // ends behind it
       block(1, 0, kBytes),                  // "
       block(1, 0, ~std::uint64_t{0} - 63),  // wraps around
@@ -334,8 +335,9 @@ TEST(ShmHostile, BlocksOutsideOfTheirSegmentEndTheLink) {
     ASSERT_TRUE(
         shm::send_packet(world.socket(), &packet, sizeof packet, {(*memory)->descriptor()}));
     const bool fits = i == parts.size();
-    world.send_record(shm::RecordKind::message,
-                      message(rng, 2, 0, 100, fits ? block(1, 0, kBytes - 128) : parts[i]));
+    world.send_record(
+        shm::RecordKind::message,
+        message(rng, 2, 0, 100, fits ? block(1, 0, kBytes - 128) : parts[i], at::kFloat));
     if (fits) {
       ASSERT_TRUE(world.inbox(0).wait_messages(1));
       continue;

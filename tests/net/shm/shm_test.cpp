@@ -175,6 +175,25 @@ TEST(ShmMemory, AReceiverOwnsWhatTheSenderHasGivenAway) {
   }
 }
 
+// A part of a tensor is lent: it lies anywhere in its block, and its reader never writes it.
+TEST(ShmMemory, APartIsReadWhereItLiesAndReturns) {
+  Pair pair;
+  at::Tensor whole = empty_to_send({kFloats}, at::kFloat);
+  whole.fill_(3);
+  const at::Tensor values = whole.narrow(0, 5, kFloats - 9);
+  LentParts parts;
+  const std::uint64_t before = used();
+  FrozenTensor theirs = pair.exchange(parts.lend(5, values));
+  EXPECT_EQ(used(), before) << "it was copied";
+  ASSERT_TRUE(theirs.read().equal(values));
+  EXPECT_FALSE(theirs.sole_owner());
+  whole.data_ptr<float>()[22] = -1;
+  EXPECT_EQ(theirs.data<float>()[17], -1);
+  EXPECT_FALSE(parts.take_back(5));
+  theirs = FrozenTensor();
+  EXPECT_TRUE(parts.take_back(5));
+}
+
 TEST(ShmMemory, MemoryReturnsWithTheLastHandle) {
   Pair pair;
   const std::uint64_t before = used();
@@ -237,7 +256,7 @@ TEST(ShmEnd, ASlowReaderGetsAllOfAProcessThatLeaves) {
   ShmOptions options;
   options.heartbeat = 100ms;
   options.heartbeat_timeout = 1s;
-  options.flush_patience = kPatience;
+  options.flush_timeout = kPatience;
   ShmWorld world(2, 1, options);
   const auto reader = std::make_shared<SlowInbox>();
   const auto sender = attach(world.endpoint(0), 0);
