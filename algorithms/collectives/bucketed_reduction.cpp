@@ -9,6 +9,7 @@
 
 #include "algorithms/collectives/slices.hpp"
 #include "messages/check.hpp"
+#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
 namespace {
@@ -79,10 +80,17 @@ class BucketedReduction final : public Reduction {
   }
 
   at::Tensor take_sum() override {
+    // A sum that was loaded lies elsewhere, and one of own values that are still being read.
+    const at::Tensor before = sum_;
     for (std::size_t b = 0; b < count(); ++b) {
       const at::Tensor found = buckets_[b]->take_sum();
-      const at::Tensor place = view(b, found.options());
-      if (found.data_ptr() != place.data_ptr()) place.copy_(found);  // it was loaded
+      if (before.defined() && found.data_ptr() == part_of(before, b).data_ptr()) {
+        if (!sum_.is_same(before)) part_of(sum_, b).copy_(found);
+        continue;
+      }
+      if (!before.defined() && !sum_.defined()) sum_ = memory_for(found);
+      if (sum_.is_same(before)) sum_ = copy_to_send(before);
+      part_of(sum_, b).copy_(found);
     }
     forget();
     return std::exchange(sum_, at::Tensor());
@@ -97,6 +105,7 @@ class BucketedReduction final : public Reduction {
   bool take_back() override {
     for (const auto& bucket : buckets_) static_cast<void>(bucket->take_back());
     forget();
+    sum_ = at::Tensor();  // parts of it may still be read
     return false;
   }
 
@@ -119,14 +128,16 @@ class BucketedReduction final : public Reduction {
   std::size_t count() const { return begins_->size(); }
   std::int64_t begin_of(std::size_t b) const { return b < count() ? (*begins_)[b] : d_; }
 
-  at::Tensor view(std::size_t b, const at::TensorOptions& options) {
-    if (!sum_.defined()) sum_ = at::empty({d_}, options);
-    return sum_.narrow(0, begin_of(b), begin_of(b + 1) - begin_of(b));
+  at::Tensor memory_for(const at::Tensor& like) const {
+    return empty_to_send({d_}, at::kFloat, like.device());
+  }
+  at::Tensor part_of(const at::Tensor& all, std::size_t b) const {
+    return all.narrow(0, begin_of(b), begin_of(b + 1) - begin_of(b));
   }
 
   Outgoing open(std::int64_t operation, double epoch, std::int64_t begin, const at::Tensor& part,
                 Rng& rng) {
-    if (!sum_.defined()) sum_ = at::empty({d_}, part.options());
+    if (!sum_.defined()) sum_ = memory_for(part);
     sum_.narrow(0, begin, part.numel()).copy_(part);
     return open_buckets(operation, epoch, begin, rng);
   }
@@ -136,8 +147,8 @@ class BucketedReduction final : public Reduction {
     Outgoing out;
     while (open_ > 0 && begin_of(open_ - 1) >= begin) {
       --open_;
-      Outgoing more = numbered(
-          open_, buckets_[open_]->start(operation, epoch, view(open_, sum_.options()), rng));
+      Outgoing more =
+          numbered(open_, buckets_[open_]->start(operation, epoch, part_of(sum_, open_), rng));
       std::move(more.begin(), more.end(), std::back_inserter(out));
     }
     GRAPEVINE_CHECK(begin_of(open_) == begin, "no bucket begins at ", begin);

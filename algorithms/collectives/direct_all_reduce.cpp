@@ -8,7 +8,6 @@
 
 #include "algorithms/kernels/kernels.hpp"
 #include "messages/check.hpp"
-#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
 
@@ -25,10 +24,10 @@ DirectAllReduce::DirectAllReduce(std::vector<Rank> ranks, std::int32_t position,
 std::vector<OutgoingChunk> DirectAllReduce::start(at::Tensor&& input) {
   GRAPEVINE_CHECK(!started_, "operation ", operation_, " was started twice");
   GRAPEVINE_CHECK(is_flat_float(input), "input must be a flat contiguous float32 tensor");
-  data_ = std::move(input);
+  data_.set(std::move(input));
   input = at::Tensor();
   started_ = true;
-  pieces_ = pieces_of_slice(data_.numel(), size(), piece_elements_);
+  pieces_ = pieces_of_slice(elements(), size(), piece_elements_);
   left_ = std::int64_t{2} * (size() - 1) * pieces_;
   std::vector<OutgoingChunk> out;
   // Neighbours first, so that not all ranks send to the same one at once.
@@ -51,8 +50,7 @@ std::vector<OutgoingChunk> DirectAllReduce::on_chunk(Chunk chunk) {
   }
   const std::int32_t owner = chunk.round - size();
   const std::int32_t piece = other(owner).sums++;
-  at::Tensor theirs = part(owner, piece);
-  kernels::copy(theirs, chunk.data.read());
+  data_.write(bounds(owner, piece), std::move(chunk.data));
   if (piece + kWindow < pieces_) out.push_back(own_part(owner, piece + kWindow));
   return out;
 }
@@ -61,8 +59,7 @@ void DirectAllReduce::add_complete_sums(std::vector<OutgoingChunk>& out) {
   while (summed_ < pieces_ && has_all_parts()) {
     const std::int32_t piece = summed_++;
     const FrozenTensor sum = sum_of(piece);
-    at::Tensor own = part(position_, piece);
-    kernels::copy(own, sum.read());
+    data_.write(bounds(position_, piece), sum);
     for (std::int32_t step = 1; step < size(); ++step)
       out.push_back({rank_at((position_ + step) % size()),
                      Chunk{operation_, size() + position_, position_ * pieces_ + piece, sum}});
@@ -77,18 +74,16 @@ bool DirectAllReduce::has_all_parts() const {
 
 // In the order of positions, whichever rank sums.
 FrozenTensor DirectAllReduce::sum_of(std::int32_t piece) {
-  const at::Tensor own = part(position_, piece);
+  const at::Tensor own = data_.at(bounds(position_, piece));
   const auto take = [&](std::int32_t from) {
     FrozenTensor taken = std::move(other(from).parts.front());
     other(from).parts.pop_front();
     return taken;
   };
-  at::Tensor sum = empty_to_send(own.sizes(), own.scalar_type(), own.device());
-  // Read in place: a copy of the own part would cost a pass.
-  const FrozenTensor first = position_ == 0 ? FrozenTensor() : take(0);
-  const FrozenTensor second = position_ == 1 ? FrozenTensor() : take(1);
-  kernels::fold_into(sum, first.defined() ? first.read() : own,
-                     second.defined() ? second.read() : own);
+  // x_0 + x_1 and x_1 + x_0 have the same bits.
+  FrozenTensor first = take(position_ == 0 ? 1 : 0);
+  const FrozenTensor second = position_ <= 1 ? FrozenTensor() : take(1);
+  at::Tensor sum = sum_of_two(std::move(first), second.defined() ? second.read() : own);
   for (std::int32_t from = 2; from < size(); ++from)
     kernels::fold(sum, from == position_ ? own : take(from).read());
   return FrozenTensor::freeze(std::move(sum));
@@ -109,7 +104,7 @@ void DirectAllReduce::check(const Chunk& chunk) const {
   GRAPEVINE_CHECK(piece < pieces_ && chunk.index == slice * pieces_ + piece, "got index ",
                   chunk.index, " in round ", chunk.round, " of operation ", operation_,
                   "; expected slice ", slice, " of ", size(), ", piece ", piece, " of ", pieces_);
-  check_piece(chunk, bounds_of_piece(data_.numel(), size(), slice, pieces_, piece).length);
+  check_piece(chunk, bounds(slice, piece).length);
 }
 
 // Ranks whose parts are missing hold up this rank, which holds up the others' sums.
@@ -128,18 +123,18 @@ std::vector<Awaited> DirectAllReduce::awaited() const {
 }
 
 at::Tensor DirectAllReduce::take_result() {
-  GRAPEVINE_CHECK(done() && data_.defined(), "result of operation ", operation_,
+  GRAPEVINE_CHECK(done() && data_.values().defined(), "result of operation ", operation_,
                   " taken before its end or twice");
-  return std::exchange(data_, at::Tensor());
+  return data_.take();
 }
 
-at::Tensor DirectAllReduce::part(std::int32_t slice, std::int32_t piece) const {
-  return piece_of_slice(data_, size(), slice, pieces_, piece);
+PieceBounds DirectAllReduce::bounds(std::int32_t slice, std::int32_t piece) const {
+  return bounds_of_piece(elements(), size(), slice, pieces_, piece);
 }
 
-OutgoingChunk DirectAllReduce::own_part(std::int32_t slice, std::int32_t piece) const {
-  return {rank_at(slice), Chunk{operation_, position_, slice * pieces_ + piece,
-                                frozen_to_send(part(slice, piece))}};
+OutgoingChunk DirectAllReduce::own_part(std::int32_t slice, std::int32_t piece) {
+  return {rank_at(slice),
+          Chunk{operation_, position_, slice * pieces_ + piece, data_.lend(bounds(slice, piece))}};
 }
 
 void DirectAllReduce::fields(Archive& a) {
@@ -147,7 +142,8 @@ void DirectAllReduce::fields(Archive& a) {
   a.flag("started", started_);
   a.whole("pieces", pieces_);
   a.whole("summed", summed_, 0, pieces_);
-  a.values("data", data_);
+  data_.complete();
+  a.values("data", data_.values());
   for (std::int32_t from = 0; from < size(); ++from)
     a.nested("of." + std::to_string(from), [this, from](Archive& inner) {
       Other& sender = other(from);
@@ -164,9 +160,9 @@ void DirectAllReduce::fields(Archive& a) {
 
 // Counts what is still to come; false where entries do not fit each other.
 bool DirectAllReduce::resume() {
-  const bool has_data = data_.defined();
-  if (has_data && !is_flat_float(data_)) return false;
-  if (has_data && started_ && pieces_ != pieces_of_slice(data_.numel(), size(), piece_elements_))
+  const bool has_data = data_.values().defined();
+  if (has_data && !is_flat_float(data_.values())) return false;
+  if (has_data && started_ && pieces_ != pieces_of_slice(elements(), size(), piece_elements_))
     return false;
   left_ = started_ ? std::int64_t{2} * (size() - 1) * pieces_ : 0;
   for (std::int32_t from = 0; from < size(); ++from) {
@@ -178,7 +174,7 @@ bool DirectAllReduce::resume() {
     for (std::size_t i = 0; i < sender.parts.size(); ++i) {
       const FrozenTensor& given = sender.parts[i];
       if (!has_data || !given.defined() || !is_flat_float(given.read()) ||
-          given.numel() != part(position_, summed_ + static_cast<std::int32_t>(i)).numel())
+          given.numel() != bounds(position_, summed_ + static_cast<std::int32_t>(i)).length)
         return false;
     }
   }

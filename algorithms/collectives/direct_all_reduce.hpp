@@ -11,9 +11,9 @@
 // travels in pieces, so that one is summed while the next is on its way.
 // Bytes sent by rank p: 4 ((d - |slice p|) + (P-1) |slice p|), that is 2(P-1)/P * 4 d, the lower
 // bound. Messages: 2 (P-1) for each piece, as in a ring. A sum is sent to P-1 ranks as one
-// FrozenTensor, where a ring makes P-1 partial sums and passes on as many: ranks that share memory
-// copy d elements instead of 2 (P-1)/P d.
-// Staleness: 0. Deviations: pieces.
+// FrozenTensor, where a ring makes P-1 partial sums and passes on as many. Own values are sent
+// where they lie (lending_vector.hpp), so that a rank copies the sums alone, d elements. Staleness:
+// 0. Deviations: pieces.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "algorithms/collectives/collective.hpp"
+#include "algorithms/collectives/lending_vector.hpp"
 #include "algorithms/collectives/slices.hpp"
 
 namespace grapevine {
@@ -55,7 +56,7 @@ class DirectAllReduce {
   // Of each slice, >= 1. REQUIRES: started().
   std::int32_t pieces() const { return pieces_; }
   // d. REQUIRES: started(); the result not taken.
-  std::int64_t elements() const { return data_.numel(); }
+  std::int64_t elements() const { return data_.values().numel(); }
 
   // The next part of each rank of which one is missing; where none is, the next sums. REQUIRES:
   // started().
@@ -82,9 +83,9 @@ class DirectAllReduce {
   std::int32_t size() const { return static_cast<std::int32_t>(ranks_.size()); }
   Rank rank_at(std::int32_t position) const { return ranks_[static_cast<std::size_t>(position)]; }
   Other& other(std::int32_t position) { return others_[static_cast<std::size_t>(position)]; }
-  at::Tensor part(std::int32_t slice, std::int32_t piece) const;
+  PieceBounds bounds(std::int32_t slice, std::int32_t piece) const;
   void check(const Chunk& chunk) const;
-  OutgoingChunk own_part(std::int32_t slice, std::int32_t piece) const;
+  OutgoingChunk own_part(std::int32_t slice, std::int32_t piece);
   void add_complete_sums(std::vector<OutgoingChunk>& out);
   FrozenTensor sum_of(std::int32_t piece);
   bool has_all_parts() const;
@@ -101,7 +102,7 @@ class DirectAllReduce {
   std::vector<Other> others_;  // by position
   std::int32_t summed_ = 0;    // pieces of this rank's slice
   std::int64_t left_ = 0;      // messages that are still to arrive
-  at::Tensor data_;            // [d]: own values in pieces that are not complete, else sums
+  LendingVector data_;         // [d]: own values in pieces that are not complete, else sums
 };
 
 }  // namespace grapevine

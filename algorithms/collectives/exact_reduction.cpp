@@ -92,6 +92,10 @@ class ExactReduction final : public Reduction {
         a.fail(bad_input(
             "the saved sum is of another model: the checkpoint is damaged, resume from another "
             "one"));
+      else if (a.loads() && !is_as_chosen())
+        a.fail(bad_input(
+            "the saved sum was begun by another all-reduce than this version of the program "
+            "chooses: resume with that version, or from another checkpoint"));
     }
     a.part("early", early_);
   }
@@ -133,10 +137,16 @@ class ExactReduction final : public Reduction {
     return std::visit(
         [this](const auto& sum) {
           const std::int64_t elements = sum.elements();
-          return sum.started() && (d_ < 0 || elements == d_) &&
-                 all_reduce_->index() == static_cast<std::size_t>(way_for(elements));
+          return sum.started() && (d_ < 0 || elements == d_);
         },
         *all_reduce_);
+  }
+
+  // Ranks that have not begun the operation would take another one than those that have.
+  bool is_as_chosen() const {
+    const std::int64_t elements =
+        std::visit([](const auto& sum) { return sum.elements(); }, *all_reduce_);
+    return all_reduce_->index() == static_cast<std::size_t>(way_for(elements));
   }
 
   const std::vector<Rank> ranks_;
@@ -155,7 +165,8 @@ ExactReduce all_reduce_for(ExactReduce algorithm, std::int32_t ranks, std::int64
   std::int32_t rounds = 0;  // of doubling
   while ((std::int64_t{2} << rounds) <= ranks) ++rounds;
   if ((std::int64_t{1} << rounds) != ranks) rounds += 2;
-  return rounds * bytes <= kMostShortBytes ? ExactReduce::doubling : ExactReduce::ring;
+  if (rounds * bytes <= kMostShortBytes) return ExactReduce::doubling;
+  return ranks <= kFewRanks ? ExactReduce::direct : ExactReduce::ring;
 }
 
 std::unique_ptr<Reduction> make_exact_reduction(std::vector<Rank> ranks, std::int32_t position,

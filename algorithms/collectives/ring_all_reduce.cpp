@@ -6,29 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "algorithms/kernels/kernels.hpp"
 #include "messages/check.hpp"
-#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
-namespace {
-
-// received + own, in the received buffer where it thaws at once: a slice is megabytes, and fresh
-// memory costs a page fault per 4 KiB. Not there where the transport would copy that buffer
-// once more to send it on.
-FrozenTensor add_own(FrozenTensor received, const at::Tensor& own) {
-  if (received.thaws_at_once() && is_sent_in_place(received)) {
-    at::Tensor sum = std::move(received).thaw();
-    kernels::fold(sum, own);
-    return FrozenTensor::freeze(std::move(sum));
-  }
-  at::Tensor sum = empty_to_send(own.sizes(), own.scalar_type(), own.device());
-  kernels::fold_into(sum, received.read(), own);
-  return FrozenTensor::freeze(std::move(sum));
-}
-
-}  // namespace
-
 RingAllReduce::RingAllReduce(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
                              std::int64_t piece_elements)
     : ranks_(std::move(ranks)),
@@ -42,10 +22,10 @@ RingAllReduce::RingAllReduce(std::vector<Rank> ranks, std::int32_t position, std
 std::vector<OutgoingChunk> RingAllReduce::start(at::Tensor&& input) {
   GRAPEVINE_CHECK(!started_, "operation ", operation_, " was started twice");
   GRAPEVINE_CHECK(is_flat_float(input), "input must be a flat contiguous float32 tensor");
-  data_ = std::move(input);
+  data_.set(std::move(input));
   input = at::Tensor();
   started_ = true;
-  pieces_ = pieces_of(data_.numel());
+  pieces_ = pieces_of(elements());
   left_ = std::int64_t{rounds()} * pieces_;
   std::vector<OutgoingChunk> out;
   if (size() == 1) return out;
@@ -59,11 +39,11 @@ std::vector<OutgoingChunk> RingAllReduce::on_chunk(Chunk chunk) {
   const std::int32_t round = chunk.round;
   const std::int32_t piece = arrived_[static_cast<std::size_t>(round)]++;
   --left_;
-  at::Tensor mine = part(wrap(position_ - 1 - round), piece);
+  const PieceBounds mine = bounds(wrap(position_ - 1 - round), piece);
   const std::int32_t last_sum = size() - 2;
   FrozenTensor data = std::move(chunk.data);
-  if (round <= last_sum) data = add_own(std::move(data), mine);
-  if (round >= last_sum) kernels::copy(mine, data.read());
+  if (round <= last_sum) data = FrozenTensor::freeze(sum_of_two(std::move(data), data_.at(mine)));
+  if (round >= last_sum) data_.write(mine, data);
   std::vector<OutgoingChunk> out;
   if (round + 1 < rounds()) out.push_back(to_right(round + 1, chunk.index, std::move(data)));
   if (round == 0 && piece + kWindow < pieces_) out.push_back(opening(piece + kWindow));
@@ -84,7 +64,7 @@ void RingAllReduce::check(const Chunk& chunk) const {
   GRAPEVINE_CHECK(piece < begun && chunk.index == slice * pieces_ + piece, "got index ",
                   chunk.index, " in round ", chunk.round, " of operation ", operation_,
                   "; expected slice ", slice, " of ", size(), ", piece ", piece, " of ", begun);
-  check_piece(chunk, bounds_of_piece(data_.numel(), size(), slice, pieces_, piece).length);
+  check_piece(chunk, bounds(slice, piece).length);
 }
 
 std::vector<Awaited> RingAllReduce::awaited() const {
@@ -96,18 +76,18 @@ std::vector<Awaited> RingAllReduce::awaited() const {
 }
 
 at::Tensor RingAllReduce::take_result() {
-  GRAPEVINE_CHECK(done() && data_.defined(), "result of operation ", operation_,
+  GRAPEVINE_CHECK(done() && data_.values().defined(), "result of operation ", operation_,
                   " taken before its end or twice");
-  return std::exchange(data_, at::Tensor());
+  return data_.take();
 }
 
-at::Tensor RingAllReduce::part(std::int32_t slice, std::int32_t piece) const {
-  return piece_of_slice(data_, size(), slice, pieces_, piece);
+PieceBounds RingAllReduce::bounds(std::int32_t slice, std::int32_t piece) const {
+  return bounds_of_piece(elements(), size(), slice, pieces_, piece);
 }
 
 // The own values of a piece, which starts its path round the ring here.
-OutgoingChunk RingAllReduce::opening(std::int32_t piece) const {
-  return to_right(0, position_ * pieces_ + piece, frozen_to_send(part(position_, piece)));
+OutgoingChunk RingAllReduce::opening(std::int32_t piece) {
+  return to_right(0, position_ * pieces_ + piece, data_.lend(bounds(position_, piece)));
 }
 
 OutgoingChunk RingAllReduce::to_right(std::int32_t round, std::int32_t index,
@@ -124,7 +104,8 @@ void RingAllReduce::fields(Archive& a) {
   a.whole("pieces", pieces);
   a.needs("arrived");
   a.tensor("arrived", arrived);
-  a.values("data", data_);
+  data_.complete();
+  a.values("data", data_.values());
   if (a.loads() && a.ok() && !resume(started, pieces, arrived))
     a.fail(bad_input(
         "entries of the saved all-reduce do not fit each other: the checkpoint is damaged, resume "
@@ -150,13 +131,13 @@ void RingAllReduce::identity_fields(Archive& a) const {
 }
 
 bool RingAllReduce::resume(std::int64_t started, std::int64_t pieces, const at::Tensor& arrived) {
-  const bool has_data = data_.defined();
+  const bool has_data = data_.values().defined();
   if (started < 0 || started > 1 || arrived.scalar_type() != at::kInt || arrived.dim() != 1 ||
       arrived.numel() != static_cast<std::int64_t>(arrived_.size()) ||
-      (has_data && !is_flat_float(data_)))
+      (has_data && !is_flat_float(data_.values())))
     return false;
   started_ = started == 1;
-  if (has_data && started_) pieces_ = pieces_of(data_.numel());
+  if (has_data && started_) pieces_ = pieces_of(elements());
   if (!has_data) pieces_ = static_cast<std::int32_t>(pieces);  // of a result that was taken
   left_ = started_ ? std::int64_t{rounds()} * pieces_ : 0;
   const at::Tensor counts = arrived.contiguous();

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "algorithms/collectives/collective.hpp"
+#include "algorithms/collectives/lending_vector.hpp"
 #include "algorithms/collectives/slices.hpp"
 
 namespace grapevine {
@@ -62,7 +63,7 @@ class RingAllReduce {
   // Of each slice, >= 1. REQUIRES: started().
   std::int32_t pieces() const { return pieces_; }
   // d. REQUIRES: started(); the result not taken.
-  std::int64_t elements() const { return data_.numel(); }
+  std::int64_t elements() const { return data_.values().numel(); }
 
   // The next message of the left neighbour; none at the end. REQUIRES: started().
   std::vector<Awaited> awaited() const;
@@ -84,10 +85,9 @@ class RingAllReduce {
   std::int32_t pieces_of(std::int64_t d) const {
     return pieces_of_slice(d, size(), piece_elements_);
   }
-  // A view of one piece of the tensor.
-  at::Tensor part(std::int32_t slice, std::int32_t piece) const;
+  PieceBounds bounds(std::int32_t slice, std::int32_t piece) const;
   void check(const Chunk& chunk) const;
-  OutgoingChunk opening(std::int32_t piece) const;
+  OutgoingChunk opening(std::int32_t piece);
   OutgoingChunk to_right(std::int32_t round, std::int32_t index, FrozenTensor data) const;
   void identity_fields(Archive& a) const;
   // Counts the saved progress; false where it does not fit data_.
@@ -103,7 +103,7 @@ class RingAllReduce {
   std::int32_t pieces_ = 1;            // constant from start() on
   std::vector<std::int32_t> arrived_;  // by round: pieces; never more than in the round before
   std::int64_t left_ = 0;              // messages that are still to arrive
-  at::Tensor data_;  // [d]: own values in pieces that are not complete, sums in the others
+  LendingVector data_;  // [d]: own values in pieces that are not complete, sums in the others
 };
 
 }  // namespace grapevine

@@ -4,27 +4,13 @@
 #include <c10/core/TensorImpl.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "algorithms/kernels/kernels.hpp"
 #include "messages/check.hpp"
+#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
-namespace {
-
-// As narrow() makes it, with the version counter of `data`, but without the dispatcher, whose way
-// through views takes longer than the sum of a small piece.
-at::Tensor view_of(const at::Tensor& data, std::int64_t begin, std::int64_t length) {
-  if (data.requires_grad() || data.is_inference()) return data.narrow(0, begin, length);
-  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
-      c10::TensorImpl::VIEW, c10::Storage(data.storage()), data.key_set(), data.dtype());
-  c10::TensorImpl& made = *view.unsafeGetTensorImpl();
-  made.set_sizes_contiguous({length});
-  made.set_storage_offset(data.storage_offset() + begin);
-  made.set_version_counter(data.unsafeGetTensorImpl()->version_counter());
-  return view;
-}
-
-}  // namespace
-
 bool is_flat_float(const at::Tensor& t) {
   return t.defined() && t.dim() == 1 && t.scalar_type() == at::kFloat && t.is_contiguous();
 }
@@ -44,10 +30,28 @@ PieceBounds bounds_of_piece(std::int64_t d, std::int32_t ranks, std::int32_t sli
   return {slice_begin + begin, end - begin};
 }
 
-at::Tensor piece_of_slice(const at::Tensor& data, std::int32_t ranks, std::int32_t slice,
-                          std::int32_t pieces, std::int32_t piece) {
-  const PieceBounds bounds = bounds_of_piece(data.numel(), ranks, slice, pieces, piece);
-  return view_of(data, bounds.begin, bounds.length);
+// As narrow() makes it, with the version counter of `data`, but without the dispatcher, whose way
+// through views takes longer than the sum of a small piece.
+at::Tensor view_of(const at::Tensor& data, const PieceBounds& piece) {
+  if (data.requires_grad() || data.is_inference()) return data.narrow(0, piece.begin, piece.length);
+  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(data.storage()), data.key_set(), data.dtype());
+  c10::TensorImpl& made = *view.unsafeGetTensorImpl();
+  made.set_sizes_contiguous({piece.length});
+  made.set_storage_offset(data.storage_offset() + piece.begin);
+  made.set_version_counter(data.unsafeGetTensorImpl()->version_counter());
+  return view;
+}
+
+at::Tensor sum_of_two(FrozenTensor received, const at::Tensor& other) {
+  if (received.thaws_at_once() && is_sent_in_place(received)) {
+    at::Tensor sum = std::move(received).thaw();
+    kernels::fold(sum, other);
+    return sum;
+  }
+  at::Tensor sum = empty_to_send(other.sizes(), other.scalar_type(), other.device());
+  kernels::fold_into(sum, received.read(), other);
+  return sum;
 }
 
 void check_participants(const std::vector<Rank>& ranks, std::int32_t position,

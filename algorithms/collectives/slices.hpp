@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "messages/frozen_tensor.hpp"
 #include "messages/ids.hpp"
 #include "messages/protocol.hpp"
 
@@ -25,8 +26,12 @@ struct PieceBounds {
 };
 PieceBounds bounds_of_piece(std::int64_t d, std::int32_t ranks, std::int32_t slice,
                             std::int32_t pieces, std::int32_t piece);
-at::Tensor piece_of_slice(const at::Tensor& data, std::int32_t ranks, std::int32_t slice,
-                          std::int32_t pieces, std::int32_t piece);
+at::Tensor view_of(const at::Tensor& data, const PieceBounds& piece);
+
+// received + other, of one size, to be sent: in the received buffer where it thaws at once, because
+// a piece is large and fresh memory costs a page fault per 4 KiB. Not there where the transport
+// would copy that buffer once more to send it on.
+at::Tensor sum_of_two(FrozenTensor received, const at::Tensor& other);
 
 // Broken invariants: a position outside of `ranks`, a rank that is there twice, empty pieces.
 void check_participants(const std::vector<Rank>& ranks, std::int32_t position,

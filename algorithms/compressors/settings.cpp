@@ -64,14 +64,14 @@ CompressionSettings read_compression(KeyReader& keys, const CompressionUse& use)
   if (use.sums)
     keys.where("compress", "none", [&] {
       c.exact = keys.choice<ExactReduce>(
-          "all_reduce", "ring",
+          "all_reduce", "auto",
           {{"ring", ExactReduce::ring},
            {"direct", ExactReduce::direct},
            {"doubling", ExactReduce::doubling},
            {"auto", ExactReduce::automatic}},
-          "how whole vectors are added up: around a ring; in two rounds between all ranks, which "
-          "is faster where they share memory; by pairs, short ones; auto: doubling or ring, "
-          "by size");
+          "how whole vectors are added up: around a ring; in two rounds between all ranks; by "
+          "pairs; auto: by pairs where they are short, else in two rounds among at most 4 ranks, "
+          "else around a ring");
     });
   for (const CompressorType* type : compressor_types())
     if (type->read && !(type->sparse && use.whole_models))

@@ -1,9 +1,11 @@
 #include "algorithms/graphs/edge_list.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -131,6 +133,10 @@ class EdgeLists {
 }  // namespace
 
 Expected<Topology::Edges> read_edge_list(const std::string& path, std::int32_t ranks) {
+  std::error_code missing;
+  const bool plain = std::filesystem::is_regular_file(path, missing);
+  if (std::filesystem::exists(path, missing) && !plain)  // a pipe or a device may have no end
+    return bad_input("cannot read the edge list '" + path + "': not a plain file");
   std::ifstream file(path);
   if (!file) return bad_input("cannot read the edge list '" + path + "': check the path");
   EdgeLists lists(ranks);
@@ -145,8 +151,7 @@ Expected<Topology::Edges> read_edge_list(const std::string& path, std::int32_t r
     if (auto valid = check_edge(*edge, where, ranks); !valid) return valid.error();
     if (auto added = lists.add(*edge, where); !added) return added.error();
   }
-  // A directory opens but cannot be read.
-  if (file.bad()) return bad_input("cannot read the edge list '" + path + "': not a plain file");
+  if (file.bad()) return bad_input("cannot read the edge list '" + path + "'");
   return std::move(lists).finish(path);
 }
 

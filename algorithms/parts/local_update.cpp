@@ -9,6 +9,7 @@
 
 #include "algorithms/kernels/kernels.hpp"
 #include "messages/check.hpp"
+#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
 
@@ -182,8 +183,8 @@ void LocalUpdate::clip_own(at::Tensor& g) const {
 }
 
 at::Tensor LocalUpdate::packed(const ModelState& model) const {
-  if (settings_.pack == Pack::model) return model.x.read().clone();
-  at::Tensor difference = at::empty_like(model.x.read());
+  if (settings_.pack == Pack::model) return copy_to_send(model.x.read());
+  at::Tensor difference = empty_to_send(model.x.sizes(), at::kFloat, model.x.device());
   kernels::subtract_into(difference, anchor_.read(), model.x.read());
   return difference;
 }

@@ -32,6 +32,20 @@ struct ServerContext {
   ModelState& model;          // outlives the role; x is the server's slice
 };
 
+// How the gradients of all ranks enter the models.
+enum class GradientSums {
+  unknown,
+  means,  // each operation takes the mean gradient of its members
+  sums    // the sum of all models falls by that of all gradients
+};
+
+// The push-sum weight that the messages of a role carry.
+enum class SentWeight {
+  none,
+  shares,  // each counts once
+  sums     // of all shares that were ever given on an edge: messages may be lost
+};
+
 struct RoleType {
   std::string name;     // the value of wiring.exchange
   std::string summary;  // one line
@@ -85,6 +99,22 @@ struct RoleType {
   std::function<bool(const Plan& plan)> any_device = [](const Plan&) { return false; };
   // Whether the optimizer's momentum counts.
   std::function<bool(const Plan& plan)> uses_momentum = [](const Plan&) { return true; };
+
+  // ---- promises that simulated runs check; by default none ----
+
+  // Where nothing is compressed, and each rank steps by x <- x - rate g at every gradient.
+  std::function<GradientSums(const Plan& plan)> gradient_sums = [](const Plan&) {
+    return GradientSums::unknown;
+  };
+  std::function<SentWeight(const Plan& plan)> sent_weight = [](const Plan&) {
+    return SentWeight::none;
+  };
+  // The most staleness of an applied update where ranks exchange after every step; -1: not
+  // bounded. Of a synchronous role it is 0.
+  std::function<std::int64_t(const Plan& plan)> most_staleness = [](const Plan&) { return -1; };
+  // Whether the first message of each operation has the rank's own gradient, as the compressor
+  // packs it, and the residual has what it leaves out.
+  std::function<bool(const Plan& plan)> compresses_gradients = [](const Plan&) { return false; };
 };
 
 // Ranks of a node, of which one exchanges for the others. Groups of levels are no nodes.

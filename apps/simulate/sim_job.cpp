@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "algorithms/collectives/exact_reduction.hpp"
+#include "algorithms/wiring/any_level.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/simulate/compute_time.hpp"
@@ -49,10 +51,6 @@ Expected<void> check_sizes(const Wiring& wiring) {
     const std::string key = level_key(name).key;
     if (key == "bucket_bytes" && value != "0")
       return bad_input("wiring." + name + " = '" + value + "'" + why + "use --maths quadratic");
-    if (key == "all_reduce" && value == "auto")
-      return bad_input("wiring." + name + " = 'auto'" + why +
-                       "give the ring, which it takes for all but tiny models, or doubling, or "
-                       "use --maths quadratic");
   }
   return {};
 }
@@ -87,6 +85,12 @@ std::int64_t stand_in_size(const TrainJob& job, std::int64_t parameters) {
     if (density > 0 && density < 1)
       size = std::max(size, static_cast<std::int64_t>(std::ceil(kOfList / density)));
   }
+  // The choice of an all-reduce is that of the model: no stand-in for a long vector is short.
+  const bool chooses = any_level(parts, [](const SharedParts& level) {
+    return level.plan.compression.exact == ExactReduce::automatic;
+  });
+  if (chooses || !job.options.schedule.empty())
+    size = std::max(size, kMostShortBytes / std::int64_t{sizeof(float)} + 1);
   // Of slices, one for each rank: all as long.
   const std::int64_t of = whole ? 1 : job.run.workers();
   return std::min(parameters, (size + of - 1) / of * of);
@@ -214,9 +218,11 @@ class Maker {
   // Whether the wiring allows that messages are lost, where the network loses some.
   static Expected<void> check_loss(const TrainJob& job, const NetworkModel& model) {
     if (model.loss <= 0) return {};
-    const auto keys = job.wiring.keys();
-    const auto sums = keys.find("running_sums");
-    if (sums != keys.end() && sums->second == "true") return {};
+    const Plan& plan = job.run.parts->plan;
+    const bool waits = any_level(*job.run.parts, [](const SharedParts& level) {
+      return level.graph && level.plan.role->sent_weight(level.plan) != SentWeight::sums;
+    });
+    if (plan.role->sent_weight(plan) == SentWeight::sums && !waits) return {};
     return bad_input("--network loss=" + number_text(model.loss) +
                      ": this wiring waits for every message: only gossip with "
                      "wiring.running_sums = 'true' can lose some");

@@ -14,6 +14,7 @@
 
 #include "actors/record/checkpoints/checkpoint_writer.hpp"
 #include "actors/run/whole_epochs.hpp"
+#include "algorithms/wiring/any_level.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/train/live/job_parts.hpp"
 #include "apps/train/options/option_traits.hpp"
@@ -93,15 +94,6 @@ std::vector<Step> progress_of(const Checkpoint& checkpoint, const SharedParts& p
   return heads;
 }
 
-// Whether it holds for these parts, or for those of a level inside.
-template <class F>
-bool any_level(const SharedParts& parts, const F& holds) {
-  if (parts.plan.role->parts_inside)
-    for (const auto& level : parts.plan.role->parts_inside(parts))
-      if (any_level(*level, holds)) return true;
-  return holds(parts);
-}
-
 // Whether another length of the run moves exchanges that lie behind, or changes their graphs.
 bool length_moves_exchanges(const SharedParts& all) {
   return any_level(all, [](const SharedParts& parts) {
@@ -122,6 +114,9 @@ Error ends_before(const TrainJob& job, Step most, Step steps,
     return bad_input(name + "it is at step " + std::to_string(most) + ", the job ends at step " +
                      std::to_string(steps) + advice);
   const Horizon horizon = horizon_of(*view, job.run.parts->horizon, job.run.workers());
+  if (steps <= 0)  // of other members, who have taken fewer of them than were planned
+    return bad_input(fmt::format("{}it is at step {}, after {:.2f} epochs, behind --steps {}{}",
+                                 name, most, horizon.epoch_of(most), job.options.steps, advice));
   return bad_input(fmt::format(
       "{}it is at step {}, after {:.2f} epochs, the job ends at step {}, after {:.2f}{}", name,
       most, horizon.epoch_of(most), steps, horizon.epoch_of(steps), advice));
@@ -242,7 +237,18 @@ JobIdentity identity_of(const TrainJob& job) {
   identity["parameters"] = std::to_string(job.parameters);
   if (const auto crc = model_crc32(o.model); crc) identity["model-crc32"] = *crc;
   for (const auto& [key, value] : job.wiring.keys()) identity["wiring." + key] = value;
-  return identity;
+  // Those of defaults, too: a later version of the program may have others.
+  return with_resolved_wiring(std::move(identity));
+}
+
+JobIdentity saved_identity(const JobIdentity& stated) {
+  JobIdentity whole = with_resolved_wiring(stated);
+  const std::string prefix = "wiring.";
+  for (auto& [name, value] : whole)
+    if (name.rfind(prefix, 0) == 0 && stated.count(name) == 0 &&
+        level_key(name.substr(prefix.size())).key == "all_reduce")
+      value = "ring";
+  return whole;
 }
 
 // Of one worker; 0 where the checkpoint does not say.
@@ -333,13 +339,29 @@ static Expected<void> check_exchanges_stay(const TrainJob& job, const AllowedCha
                    job.options.resume + " --out DIR");
 }
 
+Step last_step(const TrainJob& job) {
+  const Horizon& planned = job.run.parts->horizon;
+  if (!job.run.resume) return planned.steps;
+  const auto view = job.run.resume->view();
+  if (!view || !*view) return planned.steps;
+  const std::int32_t workers = job.run.workers();
+  if (!planned.by_samples) return horizon_of(**view, planned, workers).steps;
+  const std::vector<Step> steps = job.run.resume->steps();
+  const auto kept = std::min(steps.size(), static_cast<std::size_t>(workers));
+  const auto most =
+      std::max_element(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(kept));
+  const double epoch = job.run.resume->epochs()[static_cast<std::size_t>(most - steps.begin())];
+  const double left = std::max(0.0, planned.epoch_of(planned.steps) - epoch);
+  const double each = planned.steps_per_epoch * workers / job.run.beginning_workers();
+  return *most + static_cast<Step>(std::ceil(left * each - 1e-9));
+}
+
 Expected<void> check_resume(TrainJob& job) {
   put_horizon_start(job.start, job.run.identity);
   if (!job.run.resume) return {};
   Checkpoint* checkpoint = &*job.run.resume;
   const std::string& resume = job.options.resume;
-  AllowedChanges changes = allow_changes(with_resolved_wiring(checkpoint->identity),
-                                         with_resolved_wiring(job.run.identity));
+  AllowedChanges changes = allow_changes(saved_identity(checkpoint->identity), job.run.identity);
   changes.saved.erase(kNextChange);  // for add_schedule()
   if (changes.batch_size && !job.run.parts->plan.role->plans_each_rank)
     return bad_input("--resume " + resume +
@@ -358,9 +380,7 @@ Expected<void> check_resume(TrainJob& job) {
                      "where ranks were lost: give the same --batch-size and --accumulate, or begin "
                      "a new run with its model: --init " +
                      resume + " --out DIR");
-  if (auto same = check_same_job(changes.saved, with_resolved_wiring(job.run.identity), resume);
-      !same)
-    return same;
+  if (auto same = check_same_job(changes.saved, job.run.identity, resume); !same) return same;
   if (checkpoint->ranks.size() != static_cast<std::size_t>(job.run.ranks))
     return bad_input(checkpoint->path + ": holds " + std::to_string(checkpoint->ranks.size()) +
                      " ranks, the job has " + std::to_string(job.run.ranks) +

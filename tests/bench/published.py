@@ -53,8 +53,8 @@ def closed_forms(ranks, parameters):
             "gtopk": alpha * rounds + 2 * k * beta * rounds}
 
 
-def sparse(algorithm):
-    return [] if algorithm == "ar" else ["--set", f"wiring.density={DENSITY}"]
+def settings(algorithm):
+    return ["--set", "wiring.all_reduce=ring"] if algorithm == "ar" else ["--set", f"wiring.density={DENSITY}"]
 
 
 def reductions(program, all_ranks):
@@ -64,7 +64,7 @@ def reductions(program, all_ranks):
         forms = closed_forms(ranks, MODEL)
         cells = []
         for name in forms:
-            ms = step_ms(program, name, ranks, 3, GIGABIT, 0, MODEL, *sparse(name))
+            ms = step_ms(program, name, ranks, 3, GIGABIT, 0, MODEL, *settings(name))
             cells.append(f"{ms:.2f} ({forms[name]:.2f})")
         print(f"{ranks:<5} {cells[0]:<18} {cells[1]:<17} {cells[2]}", flush=True)
 
@@ -76,7 +76,7 @@ def resnet20(program, all_ranks):
         cells = []
         for name, published in zip(("ar", "topk", "gtopk"), RESNET20_PUBLISHED[ranks]):
             ms = step_ms(program, name, ranks, 5, GIGABIT, RESNET20_BATCH / RESNET20_ALONE, RESNET20,
-                         *sparse(name))
+                         *settings(name))
             cells.append(f"{1e3 * RESNET20_BATCH / ms:.1f} ({published})")
         print(f"{ranks:<5} {cells[0]:<16} {cells[1]:<16} {cells[2]}", flush=True)
 

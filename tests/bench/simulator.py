@@ -21,6 +21,8 @@ def simulate(options, ranks, rounds, folder):
                "--parameters", str(options.parameters), "--workers", str(ranks), "--steps",
                str(rounds), "--trace", "off", "--log-every", str(rounds), "--checkpoint-every", "0",
                "--validate", "end", "--json", "--out", os.path.join(folder, f"{ranks}-{rounds}")]
+    if options.algorithm == "ar":  # by pairs it would send few messages
+        command += ["--set", "wiring.all_reduce=ring"]
     begin = time.monotonic()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(command, stdout=out, stderr=err)

@@ -39,7 +39,8 @@ inline std::vector<Keys> changing_wirings() {
   std::vector<Keys> all = {
       aggregate({{"overlap", "true"}}),
       aggregate({{"all_reduce", "direct"}}),
-      aggregate({{"bucket_bytes", "12"}}),
+      aggregate({{"all_reduce", "ring"}}),
+      aggregate({{"all_reduce", "ring"}, {"bucket_bytes", "12"}}),
       aggregate({{"bucket_bytes", "8"}, {"all_reduce", "direct"}}),
       aggregate({{"all_reduce", "direct"}, {"overlap", "true"}}),
       aggregate({{"all_reduce", "auto"}}),

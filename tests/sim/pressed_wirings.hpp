@@ -32,15 +32,15 @@ struct PressedWiring {
 inline std::vector<PressedWiring> pressed_aggregates() {
   const Keys top_k = {{"compress", "top-k"}, {"density", "0.1"}, {"density_warmup", "0.5,0.25"}};
   const Keys differences = {{"pack", "difference"}, {"local_steps", "3"}, {"outer", "nesterov"}};
-  return {{"Ring", {{"exchange", "aggregate"}}},
+  return {{"Ring", {{"exchange", "aggregate"}, {"all_reduce", "ring"}}},
           {"Direct", {{"exchange", "aggregate"}, {"all_reduce", "direct"}}},
-          {"RingInBuckets", {{"exchange", "aggregate"}, {"bucket_bytes", "16"}}},
+          {"RingInBuckets", {{"all_reduce", "ring"}, {"bucket_bytes", "16"}}},
           {"DirectInBuckets", {{"all_reduce", "direct"}, {"bucket_bytes", "12"}, {"clip", "0.5"}}},
           {"Auto", {{"exchange", "aggregate"}, {"all_reduce", "auto"}}},
           {"AutoInBuckets", {{"all_reduce", "auto"}, {"bucket_bytes", "12"}}},
           {"Doubling", {{"exchange", "aggregate"}, {"all_reduce", "doubling"}}, 6},
-          {"RingOfAdam", {{"exchange", "aggregate"}}, 5, 0, "adam"},
-          {"ClippedRing", {{"clip", "0.5"}, {"clip_at", "local"}}},
+          {"RingOfAdam", {{"exchange", "aggregate"}, {"all_reduce", "ring"}}, 5, 0, "adam"},
+          {"ClippedRing", {{"all_reduce", "ring"}, {"clip", "0.5"}, {"clip_at", "local"}}},
           {"LocalModels", {{"pack", "model"}, {"local_steps", "3"}}},
           {"LocalDifferences", differences},
           {"SlowMo", {{"pack", "difference"}, {"local_steps", "3"}, {"outer", "slowmo"}}},
@@ -82,6 +82,7 @@ inline std::vector<PressedWiring> pressed_partials() {
                                             {"local_steps", "3"},
                                             {"outer", "nesterov"},
                                             {"scale", "samples"},
+                                            {"all_reduce", "ring"},
                                             {"grace", "0.00000004"}}},
           {"SoloDifferencesTopK",
            partial + top_k +

@@ -76,6 +76,15 @@ const RoleType& aggregate_role() {
     role.synchronous = role.ranks_agree = [](const Plan& plan) {
       return !data_as<AggregateSettings>(plan.settings).overlap;
     };
+    role.gradient_sums = [](const Plan& plan) {
+      const bool at_once = !data_as<AggregateSettings>(plan.settings).overlap;
+      return at_once && plan.local.pack == Pack::gradient ? GradientSums::means
+                                                          : GradientSums::unknown;
+    };
+    role.most_staleness = [](const Plan& plan) {
+      return data_as<AggregateSettings>(plan.settings).overlap ? 1 : 0;
+    };
+    role.compresses_gradients = [](const Plan& plan) { return plan.local.pack == Pack::gradient; };
     return role;
   }();
   return type;

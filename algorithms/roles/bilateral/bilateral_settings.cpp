@@ -45,6 +45,7 @@ const RoleType& bilateral_role() {
     role.counts_own_steps = false;
     role.changes_members = [](const Plan&) { return true; };
     role.exchanges_at_the_end = false;
+    role.gradient_sums = [](const Plan&) { return GradientSums::sums; };
     return role;
   }();
   return type;

@@ -102,6 +102,28 @@ Expected<void> prepare_gossip(SharedParts& parts, std::int32_t ranks) {
                                                      : Expected<void>{};
 }
 
+// Estimates of tracking, and models that are mixed without their weights, do not keep the sum.
+GradientSums sums_of_gossip(const Plan& plan) {
+  const auto& settings = data_as<GossipSettings>(plan.settings);
+  const bool keeps_sum = settings.averaging != MixingRule::biased && !settings.tracking;
+  return keeps_sum && !settings.running_sums ? GradientSums::sums : GradientSums::unknown;
+}
+
+// Beside a compressed difference the whole weight of its sender travels, of which nothing is given.
+// A biased average leaves each rank the weight 1 that it gives away.
+SentWeight weight_of_gossip(const Plan& plan) {
+  const auto& settings = data_as<GossipSettings>(plan.settings);
+  if (settings.running_sums) return SentWeight::sums;
+  const bool gives = settings.averaging != MixingRule::biased && !plan.compression.enabled();
+  return gives ? SentWeight::shares : SentWeight::none;
+}
+
+std::int64_t staleness_of_gossip(const Plan& plan) {
+  const auto& settings = data_as<GossipSettings>(plan.settings);
+  if (!settings.exchanges_first()) return 0;
+  return settings.overlap && !settings.rounds_differ() ? 1 : -1;
+}
+
 }  // namespace
 
 const RoleType& gossip_role() {
@@ -124,6 +146,9 @@ const RoleType& gossip_role() {
     role.synchronous = [](const Plan& plan) {
       return !data_as<GossipSettings>(plan.settings).exchanges_first();
     };
+    role.gradient_sums = &sums_of_gossip;
+    role.sent_weight = &weight_of_gossip;
+    role.most_staleness = &staleness_of_gossip;
     return role;
   }();
   return type;

@@ -9,6 +9,7 @@
 #include "algorithms/parts/stored_envelope.hpp"
 #include "algorithms/roles/make_role.hpp"
 #include "messages/check.hpp"
+#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
 namespace {
@@ -98,7 +99,8 @@ void Level::end_period_if_due(Env& env) {
   if (!std::exchange(period_over_, false)) return;
   if (ranks_agree_) return on_mean(env, inside_.role().debiased());
   phase_ = Phase::reducing;
-  group_.start(env, stamp(), tag_.operation(period_), inside_.role().numerator().read().clone());
+  group_.start(env, stamp(), tag_.operation(period_),
+               copy_to_send(inside_.role().numerator().read()));
   take_mean(env);
 }
 

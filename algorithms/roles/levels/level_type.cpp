@@ -178,6 +178,10 @@ const RoleType& level_role() {
       const Plan& outside = data_as<LevelSettings>(plan.settings).outside;
       return outside.role->ranks_agree(outside);
     };
+    role.sent_weight = [](const Plan& plan) {
+      const Plan& outside = data_as<LevelSettings>(plan.settings).outside;
+      return outside.role->sent_weight(outside);
+    };
     role.parts_inside = [](const SharedParts& parts) {
       const auto& levels = data_as<LevelParts>(parts.prepared);
       return std::vector<std::shared_ptr<const SharedParts>>{levels.groups.front().inside,

@@ -72,6 +72,12 @@ const RoleType& partial_role() {
     role.announces_end = [](const Plan& plan) {
       return data_as<PartialSettings>(plan.settings).staleness.most() > 0;
     };
+    role.gradient_sums = [](const Plan& plan) {
+      const bool by_ranks =
+          data_as<PartialSettings>(plan.settings).scale == PartialSettings::Scale::ranks;
+      return by_ranks && plan.local.pack == Pack::gradient ? GradientSums::sums
+                                                           : GradientSums::unknown;
+    };
     return role;
   }();
   return type;

@@ -208,14 +208,15 @@ TEST(AllReduceFor, FollowsTheWiringWhereItNamesOne) {
         EXPECT_EQ(all_reduce_for(algorithm, ranks, bytes), algorithm);
 }
 
-TEST(AllReduceFor, SumsShortVectorsByPairsAndLongOnesAroundARing) {
+TEST(AllReduceFor, SumsShortVectorsByPairsLongOnesOfFewRanksDirectlyOthersAroundARing) {
   for (const auto& [ranks, rounds] : std::vector<std::pair<std::int32_t, std::int64_t>>{
            {2, 1}, {3, 3}, {4, 2}, {5, 4}, {7, 4}, {8, 3}, {9, 5}, {64, 6}, {1000, 11}}) {
     const std::int64_t longest = kMostShortBytes / rounds / 4 * 4;
     EXPECT_EQ(chosen(ranks, 8), ExactReduce::doubling) << ranks << " ranks";
     EXPECT_EQ(chosen(ranks, longest), ExactReduce::doubling) << ranks << " ranks";
-    EXPECT_EQ(chosen(ranks, longest + 4), ExactReduce::ring) << ranks << " ranks";
-    EXPECT_EQ(chosen(ranks, std::int64_t{1} << 40), ExactReduce::ring) << ranks << " ranks";
+    const ExactReduce of_long = ranks <= 4 ? ExactReduce::direct : ExactReduce::ring;
+    EXPECT_EQ(chosen(ranks, longest + 4), of_long) << ranks << " ranks";
+    EXPECT_EQ(chosen(ranks, std::int64_t{1} << 40), of_long) << ranks << " ranks";
   }
 }
 
@@ -223,7 +224,7 @@ TEST(AllReduceFor, SumsShortVectorsByPairsAndLongOnesAroundARing) {
 TEST(AllReduceFor, TakesNoLongerThanARing) {
   for (std::int32_t ranks = 2; ranks <= 128; ++ranks)
     for (std::int64_t bytes = 0; bytes <= kMostShortBytes; bytes += 4) {
-      if (chosen(ranks, bytes) == ExactReduce::ring) continue;
+      if (chosen(ranks, bytes) != ExactReduce::doubling) continue;
       const double a = static_cast<double>(kMostShortBytes) / (ranks == 3 ? 1.8 : 6);
       const double p = ranks, n = static_cast<double>(bytes), levels = std::floor(std::log2(p));
       const double rounds = std::exp2(levels) == p ? levels : levels + 2;
@@ -258,7 +259,8 @@ TEST(ExactReduction, RefusesTheStateOfAnotherSum) {
   }
   StateDict damaged = saved(ExactReduce::automatic, 9);
   damaged.put("way", static_cast<std::int64_t>(ExactReduce::ring));
-  EXPECT_FALSE(load(ExactReduce::automatic, 9, damaged).ok());
+  const Expected<void> of_other_way = load(ExactReduce::automatic, 9, damaged);
+  ASSERT_FALSE(of_other_way.ok());
   StateDict other_type = saved(ExactReduce::doubling, 9);
   other_type.put("all_reduce.sum", at::ones({9}, at::kLong));
   EXPECT_FALSE(load(ExactReduce::doubling, 9, other_type).ok());

@@ -16,7 +16,8 @@ TEST(Slices, AreViewsAsNarrowMakesThem) {
     for (std::int32_t slice = 0; slice < kRanks; ++slice)
       for (std::int32_t piece = 0; piece < kPieces; ++piece) {
         const PieceBounds bounds = bounds_of_piece(d, kRanks, slice, kPieces, piece);
-        const at::Tensor view = piece_of_slice(data, kRanks, slice, kPieces, piece);
+        const at::Tensor view =
+            view_of(data, bounds_of_piece(data.numel(), kRanks, slice, kPieces, piece));
         const at::Tensor expected = data.narrow(0, bounds.begin, bounds.length);
         EXPECT_TRUE(view.equal(expected));
         EXPECT_EQ(view.data_ptr(), expected.data_ptr());
@@ -30,7 +31,7 @@ TEST(Slices, AreViewsAsNarrowMakesThem) {
 // FrozenTensor notices writes by the version.
 TEST(Slices, ShareTheVersionOfTheirVector) {
   const at::Tensor data = at::zeros({12});
-  at::Tensor view = piece_of_slice(data, 3, 1, 1, 0);
+  at::Tensor view = view_of(data, bounds_of_piece(data.numel(), 3, 1, 1, 0));
   const auto before = data._version();
   view.add_(1);
   EXPECT_GT(data._version(), before);
@@ -40,7 +41,7 @@ TEST(Slices, ShareTheVersionOfTheirVector) {
 TEST(Slices, WorkInInferenceMode) {
   const c10::InferenceMode mode;
   const at::Tensor data = at::ones({12});
-  at::Tensor view = piece_of_slice(data, 3, 1, 1, 0);
+  at::Tensor view = view_of(data, bounds_of_piece(data.numel(), 3, 1, 1, 0));
   view.add_(1);
   EXPECT_EQ(data.sum().item<float>(), 16);
 }

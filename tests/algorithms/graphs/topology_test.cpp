@@ -620,6 +620,8 @@ TEST_F(EdgeList, ErrorsNameFileAndLine) {
 TEST_F(EdgeList, MissingFilesAreNamed) {
   expect_mentions(message_of("file:/no/such/edges.txt", 4, 1), {"/no/such/edges.txt"});
   expect_mentions(message_of("file:" + testing::TempDir(), 4, 1), {testing::TempDir()});
+  // It has no end.
+  expect_mentions(message_of("file:/dev/zero", 4, 1), {"/dev/zero", "not a plain file"});
 }
 
 TEST(TopologyErrors, NumbersThatDoNotFitNameGraphRanksAndChoices) {

@@ -225,7 +225,8 @@ TEST(Level, CommitsEveryGradientOnce) {
 TEST(Level, ExchangesOncePerPeriod) {
   for (const auto& [name, keys] : {kInside[0], kInside[2]}) {
     SCOPED_TRACE(name);
-    const Keys outside = {{"exchange", "aggregate"}, {"pack", "model"}, {"local_steps", "4"}};
+    const Keys outside = {
+        {"exchange", "aggregate"}, {"pack", "model"}, {"local_steps", "4"}, {"all_reduce", "ring"}};
     auto config = short_config(inner(1, 3, keys) + outside, 6, kSteps, 1);
     RoleWorld world(config, sim::pull_beyond);
     std::int64_t parameters = 0, between_groups = 0, means = 0;

@@ -39,7 +39,7 @@ const std::map<std::string, std::vector<std::string>>& values() {
       {"per_layer", {"true", "false"}},
       {"value_type", {"f16", "f32"}},
       {"sparse_reduce", {"tree", "butterfly"}},
-      {"all_reduce", {"direct", "auto", "doubling"}},
+      {"all_reduce", {"direct", "ring", "doubling"}},
       {"bucket_bytes", {"8", "20"}},
       {"selection", {"sampled", "exact"}},
       {"error_feedback", {"true", "false"}},
