@@ -9,6 +9,13 @@ target_compile_definitions(grapevine_options INTERFACE
                            $<BUILD_INTERFACE:GRAPEVINE_VERSION="${PROJECT_VERSION}">)
 target_compile_features(grapevine_options INTERFACE cxx_std_${GRAPEVINE_CXX_STANDARD})
 
+# Compilers fuse a product and a sum into one operation, with one rounding, where the processor has it:
+# on aarch64, not on x86-64 unless flags ask for a newer one. The bits would then differ from those of
+# the CUDA kernels (-fmad=false) and of other machines.
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64|i[3-6]86)$" OR CMAKE_CXX_FLAGS MATCHES "-march=|-mfma")
+  target_compile_options(grapevine_options INTERFACE $<BUILD_INTERFACE:-ffp-contract=off>)
+endif()
+
 # No check of null references: CAF 0.17's headers bind one, to the arguments of an actor that is spawned
 # without any. A null pointer that is used ends in a signal, which AddressSanitizer reports.
 if(GRAPEVINE_SANITIZE)

@@ -12,6 +12,7 @@
 
 #include "gpu/gradient_parts.hpp"
 #include "messages/random.hpp"
+#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
 namespace {
@@ -171,7 +172,7 @@ Gradient QuadraticCompute::gradient(GradientRequest request) {
                     request.recycled.numel() == config_.dimension &&
                     request.recycled.dtype() == at::kFloat && request.recycled.device().is_cpu();
   at::Tensor flat =
-      fits ? std::move(request.recycled).thaw() : at::empty({config_.dimension}, at::kFloat);
+      fits ? std::move(request.recycled).thaw() : empty_to_send({config_.dimension}, at::kFloat);
   result.loss = half_sum(z, curvature_, own_optimum_, flat.data_ptr<float>());
   if (!std::isfinite(result.loss)) {
     result.error = "rank " + std::to_string(config_.rank) + ": loss is not finite at step " +

@@ -18,6 +18,7 @@
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
 #include "messages/random.hpp"
+#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
 namespace {
@@ -71,7 +72,7 @@ at::Tensor result_memory(FrozenTensor&& recycled, std::int64_t size, at::Device 
   const bool fits = recycled.thaws_at_once() && recycled.numel() == size &&
                     recycled.dtype() == at::kFloat && recycled.device() == device;
   if (fits) return std::move(recycled).thaw();
-  return at::empty({size}, at::TensorOptions(at::kFloat).device(device));
+  return empty_to_send({size}, at::kFloat, device);
 }
 
 std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
@@ -85,6 +86,8 @@ std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
 Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config) {
   GRAPEVINE_CHECK(config.model && config.data, "a TorchCompute without model or data");
   const std::string in_model = "model '" + config.model_name + "': ";
+  if (config.name.empty()) config.name = "rank " + std::to_string(config.rank);
+  const std::string who = config.name;
   try {
     const DataInfo& info = config.data->info();
     const Objective objective(info.task, config.loss, config.label_smoothing);
@@ -103,7 +106,6 @@ Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config)
       return bad_input("--channels-last: data '" + info.name +
                        "' has no images: leave it out, or choose another data set");
     if (!config.runtime) config.runtime = host_runtime();
-    if (config.name.empty()) config.name = "rank " + std::to_string(config.rank);
     config.loader.slice = static_cast<std::int64_t>(config.replica);
     config.loader.slices = static_cast<std::int64_t>(config.replicas);
     GRAPEVINE_CHECK(config.batch_size % (config.loader.slices * config.passes) == 0,
@@ -116,7 +118,8 @@ Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config)
     compute->parameters_.unbind();
     return std::unique_ptr<Compute>(std::move(compute));
   } catch (const std::exception& e) {
-    return Error{Errc::failed, in_model + one_line(e)};
+    const std::string of_rank = is_out_of_memory(e) ? who + ": " : "";
+    return Error{Errc::failed, of_rank + in_model + one_line(e)};
   }
 }
 
@@ -168,6 +171,7 @@ Expected<void> TorchCompute::check_fit() {
         " is needed, for input " + input_shape + ": " +
         (swapped ? "return output.transpose(1, 2)" : "choose another model or data set"));
   } catch (const std::exception& e) {
+    if (is_out_of_memory(e)) throw;  // the model may fit: make() reports it
     return bad_input(what + ": output " + shape_text(needed) + " is needed for input " +
                      input_shape + ", but its forward pass failed: " + one_line(e));
   }

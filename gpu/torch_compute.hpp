@@ -84,7 +84,8 @@ class TorchCompute final : public Compute {
  public:
   // Makes the model and checks it against the data with a forward pass of two samples. Errors:
   // the factory's, the sampler's, the data set's; bad_input where the model throws or its output is
-  // not output_shape(info, 2), naming model, data and both shapes.
+  // not output_shape(info, 2), naming model, data and both shapes; failed where memory runs out,
+  // naming the rank.
   static Expected<std::unique_ptr<Compute>> make(TorchComputeConfig config);
 
   std::int64_t dimension() const override { return parameters_.numel(); }

@@ -4,9 +4,12 @@
 
 #include <sstream>
 
-namespace grapevine {
+#include "messages/text/exception_line.hpp"
 
-std::string one_line(const std::exception& e) {
+namespace grapevine {
+namespace {
+
+std::string line_without_trace(const std::exception& e) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&e);
   std::istringstream lines(torch_error != nullptr ? torch_error->what_without_backtrace()
                                                   : e.what());
@@ -21,6 +24,18 @@ std::string one_line(const std::exception& e) {
     if (first.empty()) first = line.substr(text);
   }
   return first.empty() ? "an exception without a message" : first;
+}
+
+}  // namespace
+
+std::string one_line(const std::exception& e) {
+  const std::string line = line_without_trace(e);
+  const std::string memory = out_of_memory_line(e, line);
+  return memory.empty() ? line : memory;
+}
+
+bool is_out_of_memory(const std::exception& e) {
+  return !out_of_memory_line(e, line_without_trace(e)).empty();
 }
 
 }  // namespace grapevine

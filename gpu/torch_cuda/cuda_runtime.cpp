@@ -12,6 +12,7 @@
 
 #include <array>
 #include <chrono>
+#include <exception>
 #include <optional>
 #include <string>
 #include <thread>
@@ -63,18 +64,31 @@ class CudaEvent final : public DeviceEvent {
     C10_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
     C10_CUDA_CHECK(cudaEventRecord(event_, stream));
   }
-  // Destroying an event that is not reached yet is allowed, and does not wait.
-  ~CudaEvent() override { C10_CUDA_CHECK_WARN(cudaEventDestroy(event_)); }
+  // Destroying an event that is not reached yet is allowed, and does not wait. Under a guard, as
+  // the thread may not have used a device yet.
+  ~CudaEvent() override {
+    try {
+      const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(gpu_));
+      C10_CUDA_CHECK_WARN(cudaEventDestroy(event_));
+    } catch (const std::exception& e) {
+      spdlog::warn("cuda:{}: an event was not destroyed: {}", gpu_, one_line(e));
+    }
+  }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
   // After an error of the device nothing is using the memory any more.
   bool reached() const override { return state() != cudaErrorNotReady; }
   cudaError_t state() const {
-    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(gpu_));
-    const cudaError_t error = cudaEventQuery(event_);
-    if (error == cudaErrorNotReady) static_cast<void>(cudaGetLastError());  // it is no error
-    return error;
+    try {
+      const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(gpu_));
+      const cudaError_t error = cudaEventQuery(event_);
+      if (error == cudaErrorNotReady) static_cast<void>(cudaGetLastError());  // it is no error
+      return error;
+    } catch (const std::exception&) {  // of the guard, after an error of the device
+      const cudaError_t error = cudaPeekAtLastError();
+      return error == cudaSuccess || error == cudaErrorNotReady ? cudaErrorUnknown : error;
+    }
   }
   cudaEvent_t event() const { return event_; }
 

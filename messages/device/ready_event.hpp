@@ -16,6 +16,10 @@ class ReadyEvent {
   static std::shared_ptr<const ReadyEvent> record(c10::Device device);
   static std::shared_ptr<const ReadyEvent> record(c10::Stream stream);
   explicit ReadyEvent(c10::Stream stream);
+  // On any thread, whatever its current device is.
+  ~ReadyEvent();
+  ReadyEvent(const ReadyEvent&) = delete;
+  ReadyEvent& operator=(const ReadyEvent&) = delete;
 
   // Work that is enqueued in `stream` from now on runs after the event. The host does not wait.
   void wait_in(c10::Stream stream) const;
@@ -23,8 +27,8 @@ class ReadyEvent {
   c10::Stream stream() const { return stream_; }
 
  private:
-  c10::Event event_;
-  c10::Stream stream_;
+  const c10::Stream stream_;
+  std::unique_ptr<c10::Event> event_;
 };
 
 // This thread's current stream of `device`. REQUIRES: not the CPU.

@@ -41,6 +41,14 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   return table.back();
 }
 
+// At most half of what was typed behind the group that both are in ("wiring.").
+std::size_t most_slips(const std::string& typed, const std::string& other) {
+  const std::size_t dot = typed.rfind('.');
+  const std::size_t group = dot == std::string::npos ? 0 : dot + 1;
+  const bool shared = other.compare(0, group, typed, 0, group) == 0;
+  return std::max<std::size_t>(1, (typed.size() - (shared ? group : 0)) / 2);
+}
+
 }  // namespace
 
 std::optional<std::string> nearest_name(const std::string& name,
@@ -60,7 +68,7 @@ std::optional<std::string> nearest_name(const std::string& name,
     const std::size_t longer = std::max(typed.size(), other.size());
     if (longer - std::min(typed.size(), other.size()) >= best_distance) continue;
     const std::size_t distance = edit_distance(typed, other);
-    if (distance >= best_distance) continue;
+    if (distance >= best_distance || distance > most_slips(typed, other)) continue;
     best = &candidate;
     best_distance = distance;
   }

@@ -514,6 +514,43 @@ TEST(TorchCompute, AModelThatDoesNotFitIsRefused) {
   EXPECT_EQ(empty.error().message.find("model 'net': the model has no trainable"), 0U);
 }
 
+// A layer for which a device has no memory from a size of the batch on.
+class Greedy : public torch::nn::Module {
+ public:
+  explicit Greedy(std::int64_t most) : most_(most) {}
+  at::Tensor forward(const at::Tensor& x) {
+    TORCH_CHECK_WITH(OutOfMemoryError, x.size(0) < most_,
+                     "CUDA out of memory. Tried to allocate 3.00 GiB. GPU 1 has a total capacity");
+    return x;
+  }
+
+ private:
+  const std::int64_t most_;
+};
+
+TEST(TorchCompute, MemoryThatRunsOutIsNoMisfitOfModelAndData) {
+  const auto config_with = [](std::int64_t most) {
+    return tiny_config(
+        [most] {
+          return torch::nn::Sequential(torch::nn::Linear(3, 6), std::make_shared<Greedy>(most));
+        },
+        1);
+  };
+  const std::string line =
+      "out of memory on cuda:1 (3.00 GiB more were needed): use a smaller --batch-size, with "
+      "--accumulate for as many samples, or fewer workers for each device";
+  const auto at_once = TorchCompute::make(config_with(0));
+  ASSERT_FALSE(at_once.ok());
+  EXPECT_EQ(at_once.error().code, Errc::failed);
+  EXPECT_EQ(at_once.error().message, "rank 1: model 'net': " + line);
+  const auto compute = make_tiny(config_with(3));
+  const FrozenTensor z = random_point(*compute);
+  EXPECT_EQ(compute->gradient(tiny_request(z, 2)).error,
+            "rank 1: step 2: the pass through model 'net' threw: " + line);
+  EXPECT_EQ(compute->evaluate(z, {}).error().message, "evaluating model 'net': " + line);
+  EXPECT_TRUE(z.sole_owner());
+}
+
 TEST(TorchCompute, ExceptionsOfMakeNameTheModel) {
   TorchComputeConfig config = tiny_config(plain_layers);
   config.data = std::make_shared<const TinyData>(

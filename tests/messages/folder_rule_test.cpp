@@ -244,7 +244,8 @@ struct Snippet {
 // both.
 TEST(FolderRule, NoTwoHeadersDefineOneType) {
   const fs::path root(GRAPEVINE_SOURCE_DIR);
-  const std::regex definition(R"((?:^|\n)(?:struct|class) ([A-Z]\w*)(?: final)?\s*(?::[^;{]*)?\{)");
+  const std::regex definition(
+      R"((?:^|\n)(?:struct|class) ([A-Z]\w*)(?: final)?\s*(?::(?!:)[^;{]*)?\{)");
   std::map<std::string, std::string> defined_in;
   for (const auto& [folder, allowed] : allowed_includes())
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / folder)) {

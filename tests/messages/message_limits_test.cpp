@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -58,6 +59,20 @@ TEST(ExceptionLine, IsTheFirstLineAndNeverEmpty) {
   for (const char* empty : {"", "\nbacktrace"}) EXPECT_EQ(line_of(empty), "unknown exception");
   EXPECT_EQ(exception_line(std::make_exception_ptr(7)), "unknown exception");
   EXPECT_EQ(exception_line({}), "unknown exception");
+}
+
+// What a peer says whose model is on a GPU.
+TEST(ExceptionLine, SaysWhereMemoryRanOutAndWhatToDo) {
+  const auto line_of = [](const auto& problem) {
+    return exception_line(std::make_exception_ptr(problem));
+  };
+  EXPECT_EQ(line_of(std::runtime_error("CUDA out of memory. Tried to allocate 5.59 GiB. GPU 2 has "
+                                       "a total capacity\nException raised from malloc")),
+            "out of memory on cuda:2 (5.59 GiB more were needed): use a smaller --batch-size, with "
+            "--accumulate for as many samples, or fewer workers for each device");
+  EXPECT_EQ(line_of(std::bad_alloc()), "out of memory (std::bad_alloc)");
+  EXPECT_EQ(line_of(std::runtime_error("Tried to allocate too little. GPU 2")),
+            "Tried to allocate too little. GPU 2");
 }
 
 }  // namespace message_limits_test

@@ -33,6 +33,17 @@ TEST(UnknownName, KeepsQuietWhereNothingIsNear) {
   EXPECT_EQ(unknown_name("topology", "ring", {}).message, "unknown topology 'ring': valid: ");
 }
 
+// What two names share by their group says nothing.
+TEST(UnknownName, GuessesByWhatStandsBehindTheGroup) {
+  const std::vector<std::string> valid = {"wiring.qsr", "wiring.peers", "lr"};
+  EXPECT_EQ(unknown_name("setting", "wiring.foo", valid).message,
+            "unknown setting 'wiring.foo': valid: wiring.qsr, wiring.peers, lr");
+  EXPECT_NE(unknown_name("setting", "wiring.pers", valid).message.find("'wiring.peers'?"),
+            std::string::npos);
+  EXPECT_NE(unknown_name("setting", "wirin.peers", valid).message.find("'wiring.peers'?"),
+            std::string::npos);
+}
+
 // The beginning of a name is that name, whatever else is few letters away.
 TEST(UnknownName, TakesTheBeginningOfAName) {
   const std::vector<std::string> valid = {"--lr", "--algorithm", "--lr-schedule", "--log-every"};

@@ -16,6 +16,8 @@
 //   before.
 // - Pinned memory may be touched only after the host has waited for the copies that use it.
 // - Operands on the host that CUDA would refuse are refused.
+// - An event of LibTorch is recorded, awaited and ended only while its device is the current one of
+//   the thread: for CUDA, LibTorch would otherwise open a context on the current one.
 // What it does not: work never runs late or at once, and nothing takes time.
 #pragma once
 #include <c10/core/Device.h>

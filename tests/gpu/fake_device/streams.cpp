@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "tests/gpu/fake_device/fake_device.hpp"
 
@@ -32,6 +33,15 @@ struct RecordedEvent {
   int device = 0;
   Clock clock;
 };
+
+// As CUDA's does: after the call it sets the device that was current before, and CUDA opens a
+// context on that one. The threads of the autograd engine are LibTorch's own concern.
+void check_current(const char* call, c10::DeviceIndex device) {
+  const ThreadState& thread = this_thread();
+  if (thread.of_engine || thread.device == device) return;
+  order().violation("an event " + std::string(call) + " " + device_at(device).str() + " while " +
+                    device_at(thread.device).str() + " is the current device");
+}
 
 struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return at::kXPU; }
@@ -64,6 +74,7 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
               const c10::EventFlag) const override {
+    check_current("is recorded on", stream.device_index());
     auto* recorded = static_cast<RecordedEvent*>(*event);
     if (recorded == nullptr) *event = recorded = new RecordedEvent;
     recorded->device = stream.device_index();
@@ -74,6 +85,7 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   void block(void* event, const c10::Stream& stream) const override {
     const auto* recorded = static_cast<const RecordedEvent*>(event);
     if (recorded == nullptr) return;
+    check_current("is awaited on", stream.device_index());
     const bool foreign = recorded->device != stream.device_index();
     if (foreign && order().fault() == Fault::foreign_is_not_awaited) return;
     order().wait(order().stream(key_of(stream)), recorded->clock);
@@ -82,7 +94,8 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     const auto* recorded = static_cast<const RecordedEvent*>(event);
     return recorded == nullptr || order().host_knows(recorded->clock);
   }
-  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+  void destroyEvent(void* event, const c10::DeviceIndex device) const noexcept override {
+    check_current("ends on", device);
     delete static_cast<RecordedEvent*>(event);
   }
   bool queryStream(const c10::Stream& stream) const override {

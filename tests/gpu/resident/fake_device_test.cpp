@@ -2,12 +2,17 @@
 #include "tests/gpu/fake_device/fake_device.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <chrono>
 #include <memory>
+#include <optional>
+
+#include "messages/device/ready_event.hpp"
 
 namespace grapevine {
 namespace fake_device_test {
@@ -162,6 +167,27 @@ TEST_F(FakeDevice, PinnedMemoryOpensWhenTheHostHasWaited) {
     EXPECT_EQ(host.sum().item<float>(), 20);
     EXPECT_EQ(fake::violations().size(), waits ? 0u : 1u);
     ASSERT_TRUE(a_->host_wait(copied, std::chrono::seconds(1)));
+  }
+}
+
+TEST_F(FakeDevice, AnEventOfADeviceThatIsNotTheCurrentOneIsAViolation) {
+  for (const bool guarded : {false, true}) {
+    fake::reset();
+    std::optional<c10::DeviceGuard> guard;
+    if (guarded) guard.emplace(fake::device(1));
+    {
+      c10::Event event(at::kXPU);
+      event.record(current_stream(fake::device(1)));
+      event.block(current_stream(fake::device(1)));
+    }
+    if (guarded) {
+      EXPECT_THAT(fake::violations(), IsEmpty());
+    } else {
+      EXPECT_THAT(fake::violations(),
+                  ElementsAre("an event is recorded on xpu:1 while xpu:0 is the current device",
+                              "an event is awaited on xpu:1 while xpu:0 is the current device",
+                              "an event ends on xpu:1 while xpu:0 is the current device"));
+    }
   }
 }
 

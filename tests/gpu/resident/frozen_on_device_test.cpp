@@ -1,8 +1,10 @@
 // Frozen tensors on a device: streams wait for each other through them.
 #include <ATen/ATen.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <utility>
 
 #include "algorithms/parts/buffer_pool.hpp"
@@ -139,6 +141,23 @@ TEST_F(FrozenOnDevice, CopiesBetweenDevicesAndToTheHostWait) {
   EXPECT_EQ(fake::traffic().down, 32u);
   EXPECT_THAT(fake::violations(), IsEmpty());
   EXPECT_TRUE(host.on_host().read().is_same(host.read())) << "a copy of what is there";
+}
+
+// The handles of a rank end on threads of others, whose current device is another.
+TEST_F(FrozenOnDevice, EventsLeaveTheCurrentDeviceAsItIs) {
+  FrozenTensor t = share(1);
+  const auto reader = fake::open_device(1, "its reader");
+  std::thread([&t, &reader] {
+    const auto* const devices = c10::impl::getDeviceGuardImpl(at::kXPU);
+    ASSERT_EQ(devices->getDevice(), fake::device(0));
+    const auto scope = reader->enter(Stream::compute);
+    static_cast<void>(t.read());
+    at::Tensor mine = std::move(t).thaw();
+    mine.mul_(2);
+    mine = at::Tensor();
+    EXPECT_EQ(devices->getDevice(), fake::device(0));
+  }).join();
+  EXPECT_THAT(fake::violations(), IsEmpty());
 }
 
 TEST_F(FrozenOnDevice, MissingWaitForAForeignDeviceIsFound) {

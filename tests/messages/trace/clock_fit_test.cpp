@@ -54,7 +54,7 @@ TEST(ClockFit, IsWithinHalfOfTheRoundTrip) {
       const std::int64_t round_trip = ask(clock, 600, rng, samples);
       const ClockFit fit(samples);
       for (std::int64_t head = kSecond; head <= 600 * kSecond; head += 7 * kSecond) {
-        const std::int64_t error = fit.to_head(clock.at(head)) - head;
+        const std::int64_t error = fit.to_coordinator(clock.at(head)) - head;
         // 1 us for the rounding of a drift over days.
         EXPECT_LE(std::abs(error), round_trip / 2 + 1000)
             << "seed " << seed << ", drift " << clock.drift << ", at " << head;
@@ -71,7 +71,7 @@ TEST(ClockFit, FollowsDriftAfterTheLastSample) {
   const std::int64_t round_trip = ask(clock, 600, rng, samples);
   const ClockFit fit(samples);
   const std::int64_t head = 660 * kSecond;
-  EXPECT_LE(std::abs(fit.to_head(clock.at(head)) - head), 2 * round_trip);
+  EXPECT_LE(std::abs(fit.to_coordinator(clock.at(head)) - head), 2 * round_trip);
 }
 
 TEST(ClockFit, KeepsTheOrderOfTimes) {
@@ -82,20 +82,20 @@ TEST(ClockFit, KeepsTheOrderOfTimes) {
   const ClockFit fit(samples);
   std::int64_t before = std::numeric_limits<std::int64_t>::min();
   for (std::int64_t remote = -5 * kSecond; remote < 700 * kSecond; remote += kSecond / 3) {
-    EXPECT_GT(fit.to_head(remote), before);
-    before = fit.to_head(remote);
+    EXPECT_GT(fit.to_coordinator(remote), before);
+    before = fit.to_coordinator(remote);
   }
 }
 
 TEST(ClockFit, OffsetsAdd) {
-  EXPECT_EQ(ClockFit().to_head(5), 5);
+  EXPECT_EQ(ClockFit().to_coordinator(5), 5);
   ClockFit fit(100);
-  EXPECT_EQ(fit.to_head(5), 105);
+  EXPECT_EQ(fit.to_coordinator(5), 105);
   fit.shift_by(-30);
-  EXPECT_EQ(fit.to_head(5), 75);
+  EXPECT_EQ(fit.to_coordinator(5), 75);
   ClockFit same;
   same.shift_by(3);
-  EXPECT_EQ(same.to_head(5), 8);
+  EXPECT_EQ(same.to_coordinator(5), 8);
 }
 
 }  // namespace clock_fit_test
