@@ -19,9 +19,9 @@ namespace {
 
 constexpr Duration kFirstPause = std::chrono::milliseconds(50);
 constexpr Duration kLongestPause = std::chrono::seconds(2);
-constexpr Duration kProbePatience = std::chrono::seconds(5);
+constexpr Duration kProbeTimeout = std::chrono::seconds(5);
 // For CAF's greeting, once a process listens. If a machine under load is later, dial() tries again.
-constexpr Duration kGreetingPatience = std::chrono::seconds(10);
+constexpr Duration kGreetingTimeout = std::chrono::seconds(10);
 
 // Plain words for the errors of CAF whose own texts few users understand.
 std::string text_of(const caf::actor_system& system, const caf::error& error) {
@@ -42,12 +42,12 @@ using Found = std::tuple<caf::node_id, caf::strong_actor_ptr, std::set<std::stri
 template <class Receiver>
 Expected<Found> ask_for_actor(caf::actor_system& system, const Receiver& receiver,
                               const caf::message& message, const DialConfig& config,
-                              Duration patience) {
+                              Duration timeout) {
   auto answered = std::make_shared<std::promise<Expected<Found>>>();
   std::future<Expected<Found>> answer = answered->get_future();
   const auto untyped = caf::actor_cast<caf::actor>(receiver);
   const caf::actor asker = system.spawn([=](caf::event_based_actor* self) {
-    self->request(untyped, patience, message)
+    self->request(untyped, timeout, message)
         .then(
             [answered](const caf::node_id& node, const caf::strong_actor_ptr& actor,
                        const std::set<std::string>& interface) {
@@ -84,7 +84,7 @@ using TimeLeft = std::function<Duration()>;
 Expected<Found> find_plainly(caf::actor_system& system, const DialConfig& config,
                              const TimeLeft& left) {
   auto listens =
-      tcp::probe(config.host, config.port, std::min(kProbePatience, left()), config.cancelled);
+      tcp::probe(config.host, config.port, std::min(kProbeTimeout, left()), config.cancelled);
   if (!listens) return listens.error();
   const int socket = ::fcntl(listens->socket.get(), F_DUPFD_CLOEXEC, 0);
   FileDescriptor unused(socket);
@@ -98,25 +98,24 @@ Expected<Found> find_plainly(caf::actor_system& system, const DialConfig& config
   auto found = ask_for_actor(system, system.middleman().actor_handle(),
                              caf::make_message(caf::connect_atom::value,
                                                has_zone ? config.host : listens->host, config.port),
-                             config, std::min(kGreetingPatience, left()));
+                             config, std::min(kGreetingTimeout, left()));
   if (found || found.error().code == Errc::failed) return found;
-  if (!tcp::answers_with_tls(std::move(unused), std::min(kProbePatience, left()), config.cancelled))
+  if (!tcp::answers_with_tls(std::move(unused), std::min(kProbeTimeout, left()), config.cancelled))
     return found;
   return Error{Errc::protocol, "it uses TLS and this process does not: give --tls to all or none"};
 }
 
 Expected<Found> find_with_tls(caf::actor_system& system, const DialConfig& config,
                               const TimeLeft& left) {
-  auto stream =
-      tcp::dial_stream(tcp::join_address(config.host, config.port),
-                       std::min(kGreetingPatience, left()), config.cancelled, *config.tls);
+  auto stream = tcp::dial_stream(tcp::join_address(config.host, config.port),
+                                 std::min(kGreetingTimeout, left()), config.cancelled, *config.tls);
   if (!stream) return stream.error();
   const auto scribe = make_tls_scribe(system, *std::move(stream));
   if (!scribe) return Error{Errc::io, "no descriptor is free"};
   return ask_for_actor(system,
                        system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP")),
                        caf::make_message(caf::connect_atom::value, scribe, config.port), config,
-                       std::min(kGreetingPatience, left()));
+                       std::min(kGreetingTimeout, left()));
 }
 
 Expected<caf::strong_actor_ptr> dial_once(caf::actor_system& system, const DialConfig& config,
@@ -139,7 +138,7 @@ Expected<caf::strong_actor_ptr> dial_once(caf::actor_system& system, const DialC
 Expected<caf::strong_actor_ptr> dial_actor(caf::actor_system& system, const DialConfig& config,
                                            const std::set<std::string>& interface) {
   caf::scoped_actor self{system};  // waits on the system's clock
-  const Timestamp deadline = clock_time(system.clock()) + config.patience;
+  const Timestamp deadline = clock_time(system.clock()) + config.timeout;
   Timestamp notice = clock_time(system.clock()) + kFirstNotice;
   for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     auto found = dial_once(system, config, deadline, interface);

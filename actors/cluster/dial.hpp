@@ -29,12 +29,11 @@ using LastAnswerDue = caf::atom_constant<caf::atom("answerdue")>;
 // Sends `message` and waits for a Result. Errors: timeout; peer_down where the receiver ends or
 // answers with an error; failed where `cancelled`.
 template <class Result, class Handle, class Message>
-Expected<Result> ask_actor(caf::actor_system& system, const Handle& receiver, Duration patience,
+Expected<Result> ask_actor(caf::actor_system& system, const Handle& receiver, Duration timeout,
                            Message message, const Cancelled& cancelled) {
   auto answered = std::make_shared<std::promise<Expected<Result>>>();
   std::future<Expected<Result>> answer = answered->get_future();
-  const caf::actor asker = system.spawn([answered, receiver, patience,
-                                         message = std::move(message)](
+  const caf::actor asker = system.spawn([answered, receiver, timeout, message = std::move(message)](
                                             caf::event_based_actor* self) mutable -> caf::behavior {
     // Once: nothing else is handled after quit().
     const auto end = [answered, self](Expected<Result> result) {
@@ -46,7 +45,7 @@ Expected<Result> ask_actor(caf::actor_system& system, const Handle& receiver, Du
       self->delayed_send(self, kLastAnswerGrace, LastAnswerDue::value);
     });
     self->monitor(receiver);
-    self->request(receiver, patience, std::move(message))
+    self->request(receiver, timeout, std::move(message))
         .then([end](Result& result) { end(std::move(result)); },
               [end, self](const caf::error& error) {
                 const bool late = error == caf::sec::request_timeout;
@@ -75,7 +74,7 @@ struct DialConfig {
   std::string name;  // of the dialled process, for the log: "process 0"
   std::string host;
   std::uint16_t port = 0;
-  Duration patience{0};
+  Duration timeout{0};
   Cancelled cancelled;
   std::shared_ptr<OpenProbes> probes = nullptr;  // takes them; null: they are closed at once
   std::shared_ptr<const tcp::TlsContext> tls = nullptr;  // null: without TLS, else no probes

@@ -1,19 +1,19 @@
-// How a process and the head of a job prove to each other that they know the job's secret.
+// How a process and the coordinator of a job prove to each other that they know the job's secret.
 #pragma once
 #include <string>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/rendezvous.hpp"
 #include "net/token.hpp"
 
 namespace grapevine {
 
-// Covers all members of `join` that the head uses, except its options, which are compared.
+// Covers all members of `join` that the coordinator uses, except its options, which are compared.
 inline std::string proof_of_join(const std::string& secret, const Join& join) {
   return mac_of(secret, {"join", std::to_string(join.process), std::to_string(join.processes),
                          join.version, join.host, join.address, join.nonce});
 }
 
-// Of the head's answer to the process that joined with `nonce`.
+// Of the coordinator's answer to the process that joined with `nonce`.
 inline std::string proof_of_admission(const std::string& secret, const std::string& nonce,
                                       const Admission& admission) {
   return mac_of(secret, {"welcome", nonce, admission.nonce, admission.out,
@@ -27,7 +27,7 @@ inline std::string proof_of_addresses(const std::string& secret, const std::stri
   return mac_of(secret, {"addresses", nonce, std::to_string(page.first), all});
 }
 
-// Of a process that asks for a job to join, and of the head's answer.
+// Of a process that asks for a job to join, and of the coordinator's answer.
 inline std::string proof_of_question(const std::string& secret, const std::string& nonce) {
   return mac_of(secret, {"ask job", nonce});
 }

@@ -41,6 +41,13 @@ std::string shown(std::string text) {
   return one_line(std::move(text), kLongest, '?');
 }
 
+// Then only process 0 knows the places of the run.
+bool resumes(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
+    return argument.rfind("--resume=", 0) == 0;
+  });
+}
+
 // Only options, as `train --cluster` sends them: a job file of this machine might contain any.
 Expected<void> check_arguments(const std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -64,9 +71,10 @@ std::string name_of(const Enlist& node) {
   return fmt::format("node {} ({})", node.address, node.host);
 }
 
-// "rank 2", "ranks 2, 3".
-std::string ranks_text(const std::vector<std::int32_t>& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+// "process 2", "processes 2, 3".
+std::string processes_text(const std::vector<std::int32_t>& processes) {
+  return fmt::format("{} {}", processes.size() == 1 ? "process" : "processes",
+                     fmt::join(processes, ", "));
 }
 
 }  // namespace
@@ -114,7 +122,7 @@ void NodePoolState::changed(const std::string& what) { config_.on_change(status(
 Enlisted NodePoolState::on_enlist(const Enlist& enlist) {
   Enlisted answer;
   answer.refused = true;
-  Member member{enlist, std::nullopt};
+  Member member{enlist, std::nullopt, job_ ? job_->id : 0};
   member.node.host = shown(enlist.host);
   member.node.address = shown(enlist.address);
   const std::string who = name_of(member.node);
@@ -163,7 +171,7 @@ caf::result<Left> NodePoolState::on_leave(const LeavePool& leave) {
     answer.deliver(Left{});
     return answer;
   }
-  if (continues_without(lost)) {
+  if (continues_without(*member, lost)) {
     send_sealed(member->node, SignalRanks{{}, job_->id, SIGKILL});
     lose(lost, PoolJob::State::lost);
     remove(*member, who + " has left");
@@ -193,18 +201,21 @@ void NodePoolState::on_down(const caf::actor_addr& source) {
   const std::string who = name_of(member->node);
   std::vector<std::int32_t> lost;
   if (job_) lost = job_->running_on(member->node.agent);
+  const bool others_continue = job_ && may_lose_with(*member, lost);
   sessions_->end(member->node.seal.session);
   members_.erase(member);
   if (lost.empty()) return changed(who + " is gone");
   const std::string what = who + " died during the job";
-  if (job_->may_lose(lost)) {
+  if (others_continue) {
     lose(lost, PoolJob::State::lost);
     changed(what);
     return use_free_slots(lost, what);
   }
   lose(lost, PoolJob::State::ended);
   changed(what);
-  job_->blame(PoolJob::Cause::node_died, {Errc::peer_down, what}, -1);
+  // The run has ended as process 0 has.
+  const bool over = job_->continues && job_->head_ended();
+  if (!over) job_->blame(PoolJob::Cause::node_died, {Errc::peer_down, what}, -1);
   ask_to_end(grace_after_loss());
   finish_where_all_ended();
 }
@@ -216,10 +227,24 @@ void NodePoolState::lose(const std::vector<std::int32_t>& processes, PoolJob::St
   }
 }
 
+// Whether the job may lose that node with these processes. A run that has not begun waits for all
+// of them: other nodes have to take them.
+bool NodePoolState::may_lose_with(const Member& node,
+                                  const std::vector<std::int32_t>& processes) const {
+  if (!job_->may_lose(processes)) return false;
+  if (job_->begun) return true;
+  std::int32_t free = 0;
+  for (const Member& other : members_)
+    if (&other != &node && !other.leaving) free += job_->free_slots(other.node);
+  return free >= static_cast<std::int32_t>(processes.size());
+}
+
 // Whether the run continues, as far as the pool can know.
-bool NodePoolState::continues_without(const std::vector<std::int32_t>& processes) const {
+bool NodePoolState::continues_without(const Member& node,
+                                      const std::vector<std::int32_t>& processes) const {
   const auto ends = static_cast<std::int32_t>(processes.size());
-  return job_->may_lose(processes) && job_->running() - ends >= job_->least;
+  const bool enough = !job_->begun || job_->running() - ends >= job_->least;
+  return enough && may_lose_with(node, processes);
 }
 
 // ---- submission of a job ----
@@ -293,7 +318,8 @@ void NodePoolState::begin_job(const SubmitJob& submit, const std::vector<NodeSha
       job_->place(share.first + i, members_[share.node].node, i, false);
   job_->arguments = submit.arguments;
   job_->continues = submit.continues;
-  job_->spreads = submit.continues && (places > count || members_.size() > 1);
+  const bool may_grow = places > count || resumes(submit.arguments);
+  job_->spreads = submit.continues && (may_grow || members_.size() > 1);
   job_->least = submit.least > 0 ? submit.least : count / 2 + 1;
   job_->restarts = job_->restarts_left = submit.continues ? std::max(submit.restarts, 0) : 0;
   job_->nonce = random_hex(kJobNonceBytes);
@@ -408,7 +434,7 @@ void NodePoolState::on_output(RankOutput& output) {
 void NodePoolState::on_line(PoolJob::Process& process, std::int32_t number, bool to_err,
                             std::string line) {
   if (!to_err) return say(number, false, std::move(line));
-  if (number == 0) job_->look_for_control(line);
+  if (number == 0 && job_->take_report(line)) return use_nodes_that_came();
   process.held.add(std::move(line), [&](std::string held) { say(number, true, std::move(held)); });
 }
 
@@ -441,20 +467,20 @@ void NodePoolState::on_exited(const RankExited& exited) {
 // ---- processes that come while the others run ----
 
 void NodePoolState::use_free_slots(const std::vector<std::int32_t>& lost, const std::string& why) {
-  say(-1, true, fmt::format("{}, with {}: {}", why, ranks_text(lost), job_->prospect()));
+  say(-1, true, fmt::format("{}, with {}: {}", why, processes_text(lost), job_->prospect()));
   for (const Member& member : members_) fill(member, lost);
   doubt(why);
 }
 
-// The end of a process after which the others continue. One that was killed, or has lost a link, is
-// started again where it ran.
+// The end of a process after which the others continue. One that was killed, has lost a link, or
+// has found its place taken, is started again where it ran.
 void NodePoolState::on_tolerated_exit(const RankExited& exited) {
   PoolJob::Process& process = *job_->find(exited.process);
   lose({exited.process}, PoolJob::State::lost);
+  const bool may_return = job_->may_return(exited);
   const std::string said = process.held.text();
   process.held.release([&](std::string line) { say(exited.process, true, std::move(line)); });
   const std::string ended = job_->end_of(exited);
-  const bool may_return = exited.signal != 0 || exited.exit_code == kExitLost;
   const Member* const member = member_of(process.node->agent);
   const bool has_node = member != nullptr && !member->leaving;
   if (!may_return || !has_node || job_->restarts_left == 0)
@@ -528,13 +554,13 @@ NodePoolState::Member* NodePoolState::member_of(const NodeAgentActor& agent) {
   return found == members_.end() ? nullptr : &*found;
 }
 
-// Free slots of a node take places that are lost.
+// Free slots of a node take places that no process has.
 void NodePoolState::fill(const Member& member, const std::vector<std::int32_t>& places) {
   if (member.leaving) return;
   std::vector<std::int32_t> taken;  // before the first one starts: each learns how many are there
   for (const std::int32_t place : places) {
     const PoolJob::State state = job_->find(place)->state;
-    if (state != PoolJob::State::lost && state != PoolJob::State::vacant) continue;
+    if (state == PoolJob::State::running || state == PoolJob::State::ended) continue;
     const auto slot = job_->free_slot(member.node);
     if (!slot) break;
     place_later(place, member.node, *slot);
@@ -542,18 +568,25 @@ void NodePoolState::fill(const Member& member, const std::vector<std::int32_t>& 
   }
   for (const std::int32_t place : taken) {
     start(place, 1);
-    tell(fmt::format("starting rank {} on {}", place, name_of(member.node)));
+    tell(fmt::format("starting process {} on {}", place, name_of(member.node)));
   }
 }
 
-// It takes the places of lost processes, then those that none has had.
+// It takes the places of lost processes, then those of drained ones, then those that none has had.
 void NodePoolState::use_new_node(const Member& member) {
+  using State = PoolJob::State;
   if (!job_->accepts_changes()) return;
   std::vector<std::int32_t> places;
-  for (const PoolJob::State state : {PoolJob::State::lost, PoolJob::State::vacant})
-    for (std::size_t i = 0; i < job_->processes.size(); ++i)
-      if (job_->processes[i].state == state) places.push_back(static_cast<std::int32_t>(i));
+  for (const State state : {State::lost, State::left, State::vacant})
+    for (const std::int32_t place : job_->places_in(state)) places.push_back(place);
   fill(member, places);
+}
+
+// Since the job was submitted: only now all of its places are known.
+void NodePoolState::use_nodes_that_came() {
+  for (const Member& member : members_)
+    if (member.during_job == job_->id && job_->accepts_changes())
+      fill(member, job_->places_in(PoolJob::State::vacant));
 }
 
 // The others end by themselves, unless they are frozen.

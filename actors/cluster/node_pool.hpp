@@ -50,9 +50,11 @@ struct NodePoolConfig {
 // lost processes (SubmitJob::continues), another one than process 0 that fails, also with its node,
 // leaves a place: one that was killed is started again there, a bounded number of times; free slots
 // take the places of a node that died; nodes that join take all that are left, then the places that
-// none has had. Else a failed process or a node that dies ends the others, as a lost submitter and
-// its signal do (SIGTERM, after the grace SIGKILL). A node whose processes do not end then either
-// is dropped. As the reason, a death counts more than the losses of peers that follow from it.
+// none has had. Until the run has begun the others wait for all of its first processes: such a
+// place has to be taken at once. Else a failed process or a node that dies ends the others, as a
+// lost submitter and its signal do (SIGTERM, after the grace SIGKILL). A node whose processes do
+// not end then either is dropped. As the reason, a death counts more than the losses of peers that
+// follow from it.
 class NodePoolState {
  public:
   const char* name = "node_pool";
@@ -78,6 +80,7 @@ class NodePoolState {
   struct Member {
     Enlist node;
     std::optional<LeaveAnswer> leaving;  // answered when its job has ended
+    std::int64_t during_job = 0;         // that ran when it came; 0: none
   };
   // Whether its sender knows the secret, and it is not a repetition.
   template <class Message>
@@ -109,7 +112,8 @@ class NodePoolState {
   void say(std::int32_t process, bool to_err, std::string line);
   void on_line(PoolJob::Process& process, std::int32_t number, bool to_err, std::string line);
   void end_lines_of(std::int32_t process);
-  bool continues_without(const std::vector<std::int32_t>& processes) const;
+  bool may_lose_with(const Member& node, const std::vector<std::int32_t>& processes) const;
+  bool continues_without(const Member& node, const std::vector<std::int32_t>& processes) const;
   void lose(const std::vector<std::int32_t>& processes, PoolJob::State state);
   void use_free_slots(const std::vector<std::int32_t>& lost, const std::string& why);
   void on_tolerated_exit(const RankExited& exited);
@@ -122,6 +126,7 @@ class NodePoolState {
   Member* member_of(const NodeAgentActor& agent);  // null: it is none
   void fill(const Member& member, const std::vector<std::int32_t>& places);
   void use_new_node(const Member& member);
+  void use_nodes_that_came();
   void send_output(const JobLine& line);
   void finish_where_all_ended();
   void remove(const Member& member, const std::string& what);

@@ -139,7 +139,8 @@ struct SubmitJob {
   std::string user;                    // name@host, for messages
   std::vector<std::string> arguments;  // of `train`
   std::int32_t processes = 0;          // 0: one in each slot, at most `places` where that is not 0
-  std::int32_t places = 0;             // most processes, with those that join later; 0: no more
+  std::int32_t places = 0;             // most processes, with those that join later; 0: no more,
+                                       // as far as the submitter knows
   bool continues = false;              // the others continue without a lost process
   std::int32_t restarts = 0;           // with it: ends of processes that are started again
   std::int32_t least = 0;  // with it: fewest processes of the run; 0: more than half of the first

@@ -131,10 +131,10 @@ Expected<SealedSession> caller_session(const std::string& secret, const Greet& g
 // Begins a session with `pool`. Errors: as ask_actor() and caller_session().
 template <class Pool>
 Expected<SealedSession> greet_pool(caf::actor_system& system, const Pool& pool,
-                                   const std::string& secret, Duration patience,
+                                   const std::string& secret, Duration timeout,
                                    const Cancelled& cancelled) {
   const Greet greet{random_hex(kNonceBytes)};
-  auto greeting = ask_actor<Greeting>(system, pool, patience, greet, cancelled);
+  auto greeting = ask_actor<Greeting>(system, pool, timeout, greet, cancelled);
   if (!greeting) return greeting.error();
   return caller_session(secret, greet, *greeting);
 }

@@ -19,8 +19,8 @@ PoolJob::Process* PoolJob::find(std::int32_t process) {
 
 std::string PoolJob::where(std::int32_t process) const {
   const Process& at = processes[static_cast<std::size_t>(process)];
-  return at.node ? fmt::format("rank {} on node {}", process, at.node->address)
-                 : fmt::format("rank {}", process);
+  return at.node ? fmt::format("process {} on node {}", process, at.node->address)
+                 : fmt::format("process {}", process);
 }
 
 bool PoolJob::all_ended() const { return running() == 0; }
@@ -29,6 +29,13 @@ std::int32_t PoolJob::running() const {
   return static_cast<std::int32_t>(
       std::count_if(processes.begin(), processes.end(),
                     [](const Process& process) { return process.state == State::running; }));
+}
+
+std::vector<std::int32_t> PoolJob::places_in(State state) const {
+  std::vector<std::int32_t> found;
+  for (std::size_t i = 0; i < processes.size(); ++i)
+    if (processes[i].state == state) found.push_back(static_cast<std::int32_t>(i));
+  return found;
 }
 
 std::vector<Enlist> PoolJob::nodes() const {
@@ -67,6 +74,10 @@ std::optional<std::int32_t> PoolJob::free_slot(const Enlist& node) const {
   return static_cast<std::int32_t>(free - taken.begin());
 }
 
+std::int32_t PoolJob::free_slots(const Enlist& node) const {
+  return node.slots - static_cast<std::int32_t>(running_on(node.agent).size());
+}
+
 void PoolJob::place(std::int32_t process, const Enlist& node, std::int32_t slot, bool joins) {
   Process& at = processes[static_cast<std::size_t>(process)];
   at = Process();
@@ -87,12 +98,23 @@ bool PoolJob::may_lose(const std::vector<std::int32_t>& lost) const {
 
 bool PoolJob::others_continue_after(const RankExited& exited) const {
   if (!may_lose(exited.process)) return false;
+  // The others wait for it, if it is started again.
+  if (!begun && exited.process < first_processes) return exited.signal != 0 && restarts_left > 0;
   const bool failed = exited.signal != 0 || exited.exit_code != 0 || !exited.error.empty();
   // Input that is bad where the job begins is so for all; a stop is that of the job.
   const bool joins = processes[static_cast<std::size_t>(exited.process)].joins;
   const bool of_all =
       exited.exit_code == kExitStopped || (exited.exit_code == kExitBadInput && !joins);
   return failed && !of_all;
+}
+
+// Not one that fails by itself. Where a node is silent, and its processes are not, one that was
+// started in the place of such a process finds it taken.
+bool PoolJob::may_return(const RankExited& exited) const {
+  const Process& process = processes[static_cast<std::size_t>(exited.process)];
+  const bool taken = process.joins && exited.exit_code == kExitBadInput &&
+                     process.held.text().find(kPlaceTaken) != std::string::npos;
+  return exited.signal != 0 || exited.exit_code == kExitLost || taken;
 }
 
 std::string PoolJob::end_of(const RankExited& exited) const {
@@ -102,6 +124,7 @@ std::string PoolJob::end_of(const RankExited& exited) const {
 }
 
 std::string PoolJob::prospect() const {
+  if (!begun) return "the others wait";
   return running() >= least ? "the others continue" : "too few remain for the run";
 }
 
@@ -112,18 +135,33 @@ void PoolJob::blame(Cause why, Error what, std::int32_t process) {
   blamed = process;
 }
 
-// "control: HOST:PORT", as `train` writes it once it listens.
-void PoolJob::look_for_control(const std::string& line) {
+// "control: HOST:PORT", as `train` writes it once it listens, and the begin.
+bool PoolJob::take_report(const std::string& line) {
+  if (const auto reported = begun ? std::nullopt : parse_run_begin(line)) {
+    begin(*reported);
+    return true;
+  }
   constexpr char kStart[] = "control: ";
   const std::size_t colon = line.rfind(':');
-  if (control_port != 0 || line.rfind(kStart, 0) != 0 || colon < sizeof kStart) return;
+  if (control_port != 0 || line.rfind(kStart, 0) != 0 || colon < sizeof kStart) return false;
   const std::string_view port = std::string_view(line).substr(colon + 1);
   control_port = number_in<decltype(control_port)>(port).value_or(0);
+  return false;
+}
+
+// The submitter does not know the places of a run that is resumed, nor how many it needs.
+void PoolJob::begin(const RunBegin& reported) {
+  begun = true;
+  if (!continues) return;
+  const auto places = static_cast<std::size_t>(std::min(reported.places, kMaxSlots));
+  processes.resize(std::max(processes.size(), places));
+  least = std::min(reported.least, first_processes);
 }
 
 void PoolJob::on_exited(const RankExited& exited) {
   Process& process = processes[static_cast<std::size_t>(exited.process)];
-  process.state = State::ended;
+  const bool leaves = exited.exit_code == kExitDone && may_lose(exited.process);
+  process.state = leaves ? State::left : State::ended;
   const std::string who = where(exited.process);
   const std::string said = process.held.text();
   // A process that was asked to end before it handled signals ends by the signal.

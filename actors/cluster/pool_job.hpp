@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/cluster/node_layout.hpp"
 #include "actors/cluster/node_protocol.hpp"
 #include "actors/cluster/output/line_parts.hpp"
 #include "actors/cluster/process_supervision.hpp"
@@ -20,6 +21,7 @@ struct PoolJob {
     running,
     ended,  // for good
     lost,   // the others continue, and another one may take its place
+    left,   // it was drained, or the run is ending: a node that joins may take its place
   };
   struct Process {
     State state = State::vacant;
@@ -38,7 +40,7 @@ struct PoolJob {
 
   // Nothing where the job has no such process.
   Process* find(std::int32_t process);
-  // "rank 3 on node HOST:PORT".
+  // "process 3 on node HOST:PORT".
   std::string where(std::int32_t process) const;
   bool all_ended() const;
   // The nodes where processes run, each once, in the order of the processes.
@@ -46,10 +48,12 @@ struct PoolJob {
   // Those that run there.
   std::vector<std::int32_t> running_on(const NodeAgentActor& agent) const;
   std::int32_t running() const;
+  std::vector<std::int32_t> places_in(State state) const;
   // One more than the highest slot that a process of the job takes there.
   std::int32_t slots_in_use(const Enlist& node) const;
   // The lowest slot of the node that no process of the job takes; nothing: all are taken.
   std::optional<std::int32_t> free_slot(const Enlist& node) const;
+  std::int32_t free_slots(const Enlist& node) const;
   void place(std::int32_t process, const Enlist& node, std::int32_t slot, bool joins);
   // Whether other processes may come and go: it is not about to end.
   bool accepts_changes() const;
@@ -57,12 +61,14 @@ struct PoolJob {
   bool may_lose(const std::vector<std::int32_t>& processes) const;
   bool head_ended() const { return processes.front().state == State::ended; }
   bool others_continue_after(const RankExited& exited) const;
+  // Whether a process that ended so, after which the others continue, is to be started again.
+  bool may_return(const RankExited& exited) const;
   // How that process ended, in the text of people.
   std::string end_of(const RankExited& exited) const;
 
   void blame(Cause why, Error what, std::int32_t process);
-  // A line of the stderr of process 0.
-  void look_for_control(const std::string& line);
+  // A line of the stderr of process 0. Returns whether it was for this object alone.
+  bool take_report(const std::string& line);
   // How the job goes on with the processes that run, for people.
   std::string prospect() const;
   // REQUIRES: the job has that process.
@@ -85,6 +91,7 @@ struct PoolJob {
   ReservedPort port;               // where process 0 listens
   std::string nonce;               // of its secret
   std::uint16_t control_port = 0;  // of process 0; 0: it has reported none yet
+  bool begun = false;              // the run has: until then all wait for each first process
   Cause cause = Cause::none;
   Error error;
   std::int32_t blamed = -1;  // the process that `error` quotes
@@ -99,6 +106,7 @@ struct PoolJob {
   std::string shortage;
 
  private:
+  void begin(const RunBegin& reported);
   void blame_exit(const RankExited& exited, const std::string& who, const std::string& said);
 };
 

@@ -8,7 +8,7 @@
 namespace grapevine {
 namespace {
 
-constexpr Duration kTraceClosePatience = std::chrono::seconds(5);
+constexpr Duration kTraceCloseTimeout = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -32,7 +32,7 @@ void ProcessAgentState::on_run_ended(const RunEnded& ended) {
   if (!run_.tracer) return end();
   // Peers that end of themselves have sent all records.
   close_trace(self_, run_.tracer, run_.peers, ended.failed || ended.leaves);
-  self_->delayed_send(ProcessAgentActor{self_}, kTraceClosePatience,
+  self_->delayed_send(ProcessAgentActor{self_}, kTraceCloseTimeout,
                       TraceClosed{0, 0, "it could not be closed in time", 0});
 }
 
@@ -55,7 +55,7 @@ void ProcessAgentState::on_expect_process(std::int32_t process) {
   if (is_other(process) && config_.expect_process) config_.expect_process(process);
 }
 
-// The head announces its end: without that message it died, or the network failed.
+// The coordinator announces its end: without that message it died, or the network failed.
 void ProcessAgentState::on_down(const caf::down_msg& down) {
   if (run_.tracer && run_.tracer.address() == down.source) {
     run_.tracer = TracerActor{};
@@ -66,8 +66,8 @@ void ProcessAgentState::on_down(const caf::down_msg& down) {
   RunEnded ended;
   ended.failed = true;
   ended.error =
-      Error{Errc::peer_down, "process 0 at " + config_.head + " is gone: its own output says why" +
-                                 hint_without_head()};
+      Error{Errc::peer_down, "process 0 at " + config_.coordinator +
+                                 " is gone: its own output says why" + hint_without_coordinator()};
   on_run_ended(ended);
 }
 
@@ -75,11 +75,11 @@ ClockReading ProcessAgentState::read_clock() const {
   return {clock_time(self_->clock()).count() - config_.trace_zero_ns, config_.trace_zero_ns};
 }
 
-// The folder is on the head's machine.
-std::string ProcessAgentState::hint_without_head() const {
+// The folder is on the coordinator's machine.
+std::string ProcessAgentState::hint_without_coordinator() const {
   if (!resume_from_.empty()) return resume_hint(resume_from_);
   if (run_.out.empty()) return resume_hint("");
-  return search_hint(run_.out, config_.head.substr(0, config_.head.rfind(':')));
+  return search_hint(run_.out, config_.coordinator.substr(0, config_.coordinator.rfind(':')));
 }
 
 void ProcessAgentState::end() {

@@ -1,4 +1,4 @@
-// ProcessAgent: the agent of the head's supervisor in every other process of a run.
+// ProcessAgent: the agent of the coordinator's supervisor in every other process of a run.
 #pragma once
 #include <exception>
 #include <functional>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/run.hpp"
 #include "actors/run/run_observer.hpp"
 
 namespace grapevine {
@@ -14,7 +14,7 @@ namespace grapevine {
 struct ProcessAgentConfig {
   std::int32_t process = 1;
   std::int32_t processes = 2;
-  std::string head;                       // host:port, for messages
+  std::string coordinator;                // host:port, for messages
   std::shared_ptr<RunObserver> observer;  // receives the end, and errors of the trace
   // Reports a lost process to the transport of this process. Must not block.
   std::function<void(std::int32_t process)> process_down;
@@ -28,15 +28,15 @@ struct AssignRun {
   SupervisorActor supervisor;
   std::vector<PeerActor> peers;  // of this process
   TracerActor tracer;            // of this process, or null
-  std::string out;               // the head's output folder
+  std::string out;               // the coordinator's output folder
 };
 
 // The interface inside its own process.
 using LocalProcessAgent = ProcessAgentActor::extend<caf::reacts_to<AssignRun>>;
 
 // Forwards signals to the supervisor, and the loss of a process to the transport. Ends this
-// process's actors when the run has ended or the head is lost, and reports the end to the observer,
-// once.
+// process's actors when the run has ended or the coordinator is lost, and reports the end to the
+// observer, once.
 class ProcessAgentState {
  public:
   const char* name = "process_agent";
@@ -60,13 +60,13 @@ class ProcessAgentState {
     return process >= 0 && process < config_.processes && process != config_.process;
   }
   void end();
-  std::string hint_without_head() const;
+  std::string hint_without_coordinator() const;
 
   LocalProcessAgent::stateful_pointer<ProcessAgentState> self_ = nullptr;
   ProcessAgentConfig config_;
   AssignRun run_;
   RunResult result_;
-  std::string resume_from_;  // from the head; empty: nothing yet
+  std::string resume_from_;  // from the coordinator; empty: nothing yet
   bool ending_ = false;
   bool ended_ = false;
   bool reported_ = false;  // to the observer

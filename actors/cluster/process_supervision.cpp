@@ -2,12 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <utility>
 
 #include "messages/exit_code.hpp"
 #include "messages/text/signal_name.hpp"
 
 namespace grapevine {
+
+std::string text_of(const RunBegin& begin) {
+  return fmt::format("run: {} of {} processes have joined, at least {} remain", begin.processes,
+                     begin.places, begin.least);
+}
+
+std::optional<RunBegin> parse_run_begin(const std::string& line) {
+  RunBegin begin;
+  if (std::sscanf(line.c_str(), "run: %d of %d processes have joined, at least %d remain",
+                  &begin.processes, &begin.places, &begin.least) != 3)
+    return std::nullopt;
+  const bool sane = begin.processes >= 1 && begin.places >= begin.processes && begin.least >= 1;
+  if (!sane || line != text_of(begin)) return std::nullopt;
+  return begin;
+}
 
 std::string end_text(const std::string& who, const ProcessEnd& end) {
   if (end.signal != 0)

@@ -2,6 +2,7 @@
 // their last errors, and the time that they have to end.
 #pragma once
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -9,6 +10,20 @@
 #include "messages/time.hpp"
 
 namespace grapevine {
+
+// Where this variable is set, process 0 of `train` writes the text of a RunBegin, a line, to stderr
+// once all processes that begin the run have joined. Before that line the others wait for each
+// process; after it they may continue without a lost one.
+inline constexpr char kReportBeginVariable[] = "GRAPEVINE_REPORT_BEGIN";
+
+struct RunBegin {
+  std::int32_t processes = 1;  // that begin it
+  std::int32_t places = 1;     // for processes: more may join it later
+  std::int32_t least = 1;      // processes without which it does not continue
+};
+std::string text_of(const RunBegin& begin);
+// Nothing: the line is no such text.
+std::optional<RunBegin> parse_run_begin(const std::string& line);
 
 struct ProcessEnd {
   int exit_code = -1;  // -1 where a signal ended it

@@ -60,7 +60,7 @@ RendezvousConfig rendezvous_config(const RunConfig& config, const SupervisorActo
   rendezvous.transport = cluster.transport_name;
   rendezvous.job_text = cluster.job_text;
   rendezvous.trace_run = config.trace.header.run;
-  rendezvous.patience = cluster.patience;
+  rendezvous.timeout = cluster.patience;
   rendezvous.supervisor = supervisor;
   rendezvous.crew = crew;
   return rendezvous;
@@ -90,7 +90,7 @@ Error asked_to_stop(const ClusterConfig& cluster) {
 
 bool is_cancelled(const ClusterConfig& cluster) { return cluster.cancelled && cluster.cancelled(); }
 
-// The head may start later than the others.
+// The coordinator may start later than the others.
 Expected<RendezvousActor> find_rendezvous(caf::actor_system& system, const ClusterConfig& cluster,
                                           const std::shared_ptr<OpenProbes>& probes) {
   auto found =
@@ -117,8 +117,8 @@ void report_failure(const RendezvousActor& rendezvous, const ClusterConfig& clus
   caf::anon_send(rendezvous, std::move(failed));
 }
 
-// The address of this process's transport for others. If the name of the head had no address when
-// the transport was made, it has one now.
+// The address of this process's transport for others. If the name of the coordinator had no address
+// when the transport was made, it has one now.
 std::string own_address(const ClusterConfig& cluster) {
   std::string address = cluster.transport->address();
   const std::string host =
@@ -168,7 +168,7 @@ Expected<Admission> ask(caf::actor_system& system, const RunConfig& config,
                         const std::string& nonce) {
   const ClusterConfig& cluster = *config.cluster;
   Join join = make_join(config, agent, nonce);
-  // Longer than the patience of the rendezvous, so that its own error arrives.
+  // Longer than the timeout of the rendezvous, so that its own error arrives.
   auto result =
       ask_actor<Admission>(system, rendezvous, cluster.patience + std::chrono::seconds(10),
                            std::move(join), cluster.cancelled);
@@ -224,24 +224,24 @@ std::string head_of(const ClusterConfig& cluster) {
   return tcp::join_address(cluster.head_host, cluster.head_port);
 }
 
-Heartbeats heartbeats_for(Duration patience) {
-  const Duration silence = std::clamp(patience, kShortestSilence, kLongestSilence);
+Heartbeats heartbeats_for(Duration timeout) {
+  const Duration silence = std::clamp(timeout, kShortestSilence, kLongestSilence);
   return {std::min(silence / kHeartbeatsInSilence, kLongestHeartbeat), silence};
 }
 
-Duration patience_behind_silence(Duration patience) {
-  return std::max(patience, heartbeats_for(patience).silence + kBehindSilence);
+Duration timeout_behind_silence(Duration timeout) {
+  return std::max(timeout, heartbeats_for(timeout).silence + kBehindSilence);
 }
 
-Duration connect_patience(Duration patience, std::int32_t process, std::int32_t processes) {
-  if (processes < 2) return patience;
+Duration connect_timeout(Duration timeout, std::int32_t process, std::int32_t processes) {
+  if (processes < 2) return timeout;
   const Duration longer = kWaitForDiallers * (processes - 1 - process) / (processes - 1);
-  return patience + std::chrono::duration_cast<std::chrono::seconds>(longer);  // errors name it
+  return timeout + std::chrono::duration_cast<std::chrono::seconds>(longer);  // errors name it
 }
 
-void configure_for_cluster(caf::actor_system_config& config, Duration patience) {
+void configure_for_cluster(caf::actor_system_config& config, Duration timeout) {
   config.load<caf::io::middleman>();
-  const Heartbeats heartbeats = heartbeats_for(patience);
+  const Heartbeats heartbeats = heartbeats_for(timeout);
   config.set("middleman.heartbeat-interval", caf::timespan(heartbeats.interval));
   config.set("middleman.connection-timeout", caf::timespan(heartbeats.silence));
   add_message_types(config);
@@ -266,10 +266,10 @@ Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
   Placement placement = placement_of(config, known->hosts);
   const ConnectOptions options{job_token(cluster.secret, admission->nonce), cluster.cancelled,
                                admission->joins, admission->absent};
-  const Duration patience =
+  const Duration timeout =
       admission->joins ? cluster.patience
-                       : connect_patience(cluster.patience, cluster.process, cluster.processes);
-  auto connected = cluster.transport->connect(known->addresses, placement, patience, options);
+                       : connect_timeout(cluster.patience, cluster.process, cluster.processes);
+  auto connected = cluster.transport->connect(known->addresses, placement, timeout, options);
   if (!connected) {
     const Error error = is_cancelled(cluster) ? asked_to_stop(cluster) : connected.error();
     report_failure(*found, cluster, nonce, error);

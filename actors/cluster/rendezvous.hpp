@@ -16,24 +16,24 @@ struct Heartbeats {
   Duration interval;
   Duration silence;
 };
-// The silence is `patience`, at least two seconds and at most a minute.
-Heartbeats heartbeats_for(Duration patience);
+// The silence is `timeout`, at least two seconds and at most a minute.
+Heartbeats heartbeats_for(Duration timeout);
 
-// How long a run of several processes waits for progress: `patience`, but never less than that
+// How long a run of several processes waits for progress: `timeout`, but never less than that
 // silence and 10 s more, so that silence is detected first: its error names the process or the
 // link.
-Duration patience_behind_silence(Duration patience);
+Duration timeout_behind_silence(Duration timeout);
 
 // How long each process of a job waits to be connected to the others. Of two processes the one with
 // the higher number dials, so it knows what fails: it gives up first, and all report its error. The
-// last process has `patience`, the first kWaitForDiallers more.
-Duration connect_patience(Duration patience, std::int32_t process, std::int32_t processes);
+// last process has `timeout`, the first kWaitForDiallers more.
+Duration connect_timeout(Duration timeout, std::int32_t process, std::int32_t processes);
 
 // Sets up network, heartbeats and the messages between processes. Call it before the system is
-// made. All processes of a run have the same patience.
-void configure_for_cluster(caf::actor_system_config& config, Duration patience);
+// made. All processes of a run have the same timeout.
+void configure_for_cluster(caf::actor_system_config& config, Duration timeout);
 
-// "host:port" of the head, for messages.
+// "host:port" of the coordinator, for messages.
 std::string head_of(const ClusterConfig& cluster);
 
 struct Joined {
@@ -43,12 +43,12 @@ struct Joined {
   std::string nonce;           // which that must carry
 };
 
-// Opens the rendezvous in the head, finds it in other processes, waits until all processes that
-// begin the run have joined, and connects the transport to all of them. Blocks for at most three
-// times the patience and kWaitForDiallers, and while it waits for others until it is cancelled,
-// which is reported to them. Errors: timeout or io with the address that could not be reached; the
-// reason of a refusal (bad_input). A transport that cannot be connected is reported to the
-// rendezvous, and so to all others.
+// Opens the rendezvous in the coordinator, finds it in other processes, waits until all processes
+// that begin the run have joined, and connects the transport to all of them. Blocks for at most
+// three times the timeout and kWaitForDiallers, and while it waits for others until it is
+// cancelled, which is reported to them. Errors: timeout or io with the address that could not be
+// reached; the reason of a refusal (bad_input). A transport that cannot be connected is reported to
+// the rendezvous, and so to all others.
 Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
                           const SupervisorActor& supervisor, const ProcessAgentActor& agent,
                           const BeginRun& crew);

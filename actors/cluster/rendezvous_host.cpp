@@ -19,7 +19,7 @@ constexpr std::size_t kMostJobText = std::size_t{48} << 10;
 constexpr std::size_t kMostPage = std::size_t{32} << 10;  // bytes of hosts and addresses
 constexpr std::size_t kBytesOfEntry = 16;                 // beside its texts
 constexpr Duration kPlaceInterval = std::chrono::milliseconds(100);
-constexpr Duration kPlacePatience = std::chrono::seconds(10);  // of an answer in this process
+constexpr Duration kPlaceTimeout = std::chrono::seconds(10);  // of an answer in this process
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void RendezvousState::init(RendezvousActor::stateful_pointer<RendezvousState> se
   self_ = self;
   config_ = std::move(config);
   self_->monitor(config_.supervisor);
-  self_->delayed_send(RendezvousActor{self_}, config_.patience, JoinDeadline{false});
+  self_->delayed_send(RendezvousActor{self_}, config_.timeout, JoinDeadline{false});
   self_->delayed_send(RendezvousActor{self_}, kFirstNotice, JoinNotice{});
 }
 
@@ -212,12 +212,12 @@ void RendezvousState::admit_all() {
   for (auto& [process, participant] : participants_)
     participant.answer.deliver(admission_for(admission, participant.join));
   admitted_ = true;
-  self_->delayed_send(RendezvousActor{self_}, patience_of_connecting(), JoinDeadline{true});
+  self_->delayed_send(RendezvousActor{self_}, timeout_of_connecting(), JoinDeadline{true});
 }
 
 // Longer than every process's own, which says what it could not reach.
-Duration RendezvousState::patience_of_connecting() const {
-  return config_.patience + 2 * kWaitForDiallers;
+Duration RendezvousState::timeout_of_connecting() const {
+  return config_.timeout + 2 * kWaitForDiallers;
 }
 
 // Once: the first reason counts.
@@ -323,7 +323,7 @@ caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
     answer.deliver(std::move(offer));
     return answer;
   }
-  self_->request(config_.supervisor, kPlacePatience, AskVacancy{})
+  self_->request(config_.supervisor, kPlaceTimeout, AskVacancy{})
       .then(
           [this, answer, offer](const Vacancy& vacancy) mutable {
             offer.later = vacancy.later;
@@ -355,7 +355,7 @@ void RendezvousState::on_late_join(Join& join, Answer answer) {
   }
   self_->monitor(join.agent);
   const std::string nonce = join.nonce;
-  const Timestamp until = clock_time(self_->clock()) + config_.patience;
+  const Timestamp until = clock_time(self_->clock()) + config_.timeout;
   waiting_[nonce] = Waiting{Participant{std::move(join), std::move(answer)}, until};
   ask_for_place(nonce);
 }
@@ -367,7 +367,7 @@ void RendezvousState::ask_for_place(const std::string& nonce) {
   // Another one has the place, and has not begun: the supervisor knows its number alone.
   if (returning_.count(process) > 0)
     return on_place(nonce, process, {false, true, "has to wait for another change", {}});
-  self_->request(config_.supervisor, kPlacePatience, AskPlace{process})
+  self_->request(config_.supervisor, kPlaceTimeout, AskPlace{process})
       .then([this, nonce, process](const Place& place) { on_place(nonce, process, place); },
             [this, nonce, process](const caf::error&) {
               on_place(nonce, process, {false, true, "got no answer from the supervisor", {}});
@@ -492,14 +492,14 @@ void RendezvousState::on_deadline(JoinDeadline deadline) {
   const bool late = admitted_ ? static_cast<std::int32_t>(ready_.size()) < config_.initial
                               : static_cast<std::int32_t>(participants_.size()) < config_.initial;
   if (!late) return;
-  const auto in_seconds = [](Duration patience) { return static_cast<int>(to_seconds(patience)); };
+  const auto in_seconds = [](Duration timeout) { return static_cast<int>(to_seconds(timeout)); };
   refuse_all({Errc::timeout,
               admitted_ ? fmt::format("process {} did not connect within {} s of joining: is it "
                                       "suspended? Its own output may say why",
-                                      missing(), in_seconds(patience_of_connecting()))
+                                      missing(), in_seconds(timeout_of_connecting()))
                         : fmt::format("process {} did not join within {} s: is it started, and can "
                                       "it reach process 0?",
-                                      missing(), in_seconds(config_.patience))});
+                                      missing(), in_seconds(config_.timeout))});
 }
 
 std::string RendezvousState::missing() const {

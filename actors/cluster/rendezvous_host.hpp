@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/rendezvous.hpp"
 #include "messages/text/log_limit.hpp"
 
 namespace grapevine {
@@ -15,7 +15,7 @@ namespace grapevine {
 inline constexpr char kResumedKey[] = "resumed from step";
 
 // Process 0 waits longer for connections than the last process tries to make its own: see
-// connect_patience().
+// connect_timeout().
 inline constexpr Duration kWaitForDiallers = std::chrono::seconds(4);
 
 struct RendezvousConfig {
@@ -31,21 +31,21 @@ struct RendezvousConfig {
   std::string job;                       // the launcher's name for it; empty: not known
   std::int64_t user = -1;
   std::string version;                          // of this program: all run the same
-  std::map<std::string, std::string> identity;  // of the head's job: all train the same
+  std::map<std::string, std::string> identity;  // of the coordinator's job: all train the same
   std::string out;
   std::string transport;
-  std::string job_text;  // of the head's job, as job.toml has it
+  std::string job_text;  // of the coordinator's job, as job.toml has it
   std::uint64_t trace_run = 0;
-  Duration patience{std::chrono::seconds(60)};  // for all to join, and again for all to connect
+  Duration timeout{std::chrono::seconds(60)};  // for all to join, and again for all to connect
   SupervisorActor supervisor;
   BeginRun crew;  // the actors of process 0, but for its ranks
 };
 
-// Lives in the head, process 0, as long as the supervisor. Collects one Join of every process that
-// begins the run, answers all of them together, collects one Ready of each and gives their actors
-// to the supervisor. An error of a process of this job (a number claimed twice, other options, a
-// process that is missing at the deadline or dies after all have joined) is reported to all
-// participants and to the supervisor, once. A process that dies while others are missing may be
+// Lives in the coordinator, process 0, as long as the supervisor. Collects one Join of every
+// process that begins the run, answers all of them together, collects one Ready of each and gives
+// their actors to the supervisor. An error of a process of this job (a number claimed twice, other
+// options, a process that is missing at the deadline or dies after all have joined) is reported to
+// all participants and to the supervisor, once. A process that dies while others are missing may be
 // replaced.
 //
 // Once the run has begun, a process of the job may take the place of a lost one, or a place that
@@ -87,7 +87,7 @@ class RendezvousState {
   Admission admission_for(const Admission& all, const Join& join) const;
   void ignore(const std::string& what);
   void admit_all();
-  Duration patience_of_connecting() const;
+  Duration timeout_of_connecting() const;
   Admission admission_to_all() const;
   Expected<void> check_asker(const AskJob& ask) const;
   Expected<void> check_offered(const Vacancy& vacancy) const;

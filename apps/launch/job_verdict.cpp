@@ -1,5 +1,7 @@
 #include "apps/launch/job_verdict.hpp"
 
+#include <fmt/format.h>
+
 #include <csignal>
 #include <utility>
 
@@ -20,7 +22,8 @@ Ruling JobVerdict::ended(const MemberEnd& member) {
     return ruling;
   }
   // All stopped processes report the same, or the reason of the stop.
-  if (member.said == kStoppedBeforeTraining && (ending_ || stop_requested_)) {
+  const bool at_the_start = ending_ && member.said == fmt::format(kStoppedAtTheStart, member.rank);
+  if (at_the_start || (member.said == kStoppedBeforeTraining && (ending_ || stop_requested_))) {
     if (!failure_) failure_ = Error{Errc::failed, member.said};
     ruling.repeats = true;
     return ruling;
@@ -45,8 +48,20 @@ Ruling JobVerdict::end_others(bool lost) {
 
 Ruling JobVerdict::on_bad_input(const MemberEnd& member) {
   if (!failure_) failure_ = bad_input(member.said.empty() ? member.text : member.said);
-  if (!member.restarted) return end_others(false);
+  if (!member.restarted || !begun_) return end_others(false);
   // Its file may have gone since, or the run is about to end.
+  return others_continue();
+}
+
+void JobVerdict::restarted() {
+  if (begun_) return;
+  failure_.reset();  // the run will be that of all processes
+  killed_ = false;
+}
+
+Ruling JobVerdict::not_restarted() { return begun_ ? others_continue() : end_others(true); }
+
+Ruling JobVerdict::others_continue() {
   Ruling ruling;
   ruling.then = Ruling::Then::report;
   return ruling;
@@ -65,7 +80,7 @@ Ruling JobVerdict::on_said_end(const MemberEnd& member) {
                      member.said.empty() ? member.text : member.said};
     killed_ = false;
   }
-  if (!lost || !survivors_continue_) return end_others(lost);
+  if (!lost || !survivors_continue_ || !begun_) return end_others(lost);
   Ruling ruling;
   ruling.then = Ruling::Then::restart;
   return ruling;
@@ -87,7 +102,14 @@ bool JobVerdict::ends_the_run(const MemberEnd& member) const {
   return survives && member.rank == 0 && failure_ && failure_->code != Errc::stopped;
 }
 
+// A frozen process that the run was without: it has ended well.
+bool JobVerdict::is_left_over(const MemberEnd& member) const {
+  const bool behind = member.killed && head_ && head_->exit_code == 0 && !stop_requested_;
+  return behind && !survivors_continue_ && !failure_;
+}
+
 Ruling JobVerdict::on_failure(const MemberEnd& member) {
+  if (is_left_over(member)) return {};
   const bool killed = member.cut_off && !asked_for(member);
   // The end of a process that was asked to end is ignored, unless the others have reported its
   // loss.
@@ -101,12 +123,14 @@ Ruling JobVerdict::on_failure(const MemberEnd& member) {
     failure_ = Error{killed ? Errc::peer_down : Errc::failed, member.text};
   killed_ = killed_ || killed;
   if (!survivors_continue_) return end_others(killed);
+  if (!killed) return begun_ ? others_continue() : end_others(false);
   Ruling ruling;
-  ruling.then = killed ? Ruling::Then::restart : Ruling::Then::report;
+  ruling.then = Ruling::Then::restart;
   return ruling;
 }
 
 void JobVerdict::given_up(const MemberEnd& member) {
+  if (is_left_over(member)) return;
   if (!failure_ || ends_the_run(member)) failure_ = Error{Errc::failed, member.text};
 }
 

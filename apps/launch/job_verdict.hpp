@@ -17,7 +17,7 @@ struct MemberEnd {
   bool killed = false;     // this job has sent it SIGKILL
   bool restarted = false;  // it was started again, to join a run that the others continue
   std::string said;        // its last error line, without "error: "; may be empty
-  std::string text;        // "rank 3 on node1 exited with code 1"
+  std::string text;        // "process 3 on node1 exited with code 1"
 };
 
 // What the end of a process asks for.
@@ -25,7 +25,7 @@ struct Ruling {
   enum class Then {
     nothing,
     report,      // `text`; the others continue
-    restart,     // where that is allowed and possible, else as `report`
+    restart,     // where that is allowed and possible: then restarted(), else not_restarted()
     end_others,  // they get SIGTERM, unless they have got it
   };
   Then then = Then::nothing;
@@ -45,9 +45,15 @@ struct Ruling {
 // Where the survivors continue, the end of process 0 counts more than one of another process
 // before: with success, the job has succeeded. How processes end that were asked to is ignored,
 // unless the others have reported their loss, or a request has stopped the run.
+// A process that this job had to kill behind process 0, which has ended with success, counts for
+// nothing.
+// Before the run has begun the others wait for each process: one that fails then ends the job with
+// any options, but for a process that was killed and is started again.
 class JobVerdict {
  public:
-  explicit JobVerdict(bool survivors_continue) : survivors_continue_(survivors_continue) {}
+  // `begun`: the run has begun, as far as anybody will say.
+  explicit JobVerdict(bool survivors_continue, bool begun = true)
+      : survivors_continue_(survivors_continue), begun_(begun) {}
 
   // A request to stop was forwarded to all processes.
   void stop() { stop_requested_ = true; }
@@ -55,11 +61,18 @@ class JobVerdict {
   void head_ended(const ProcessEnd& end) { head_ = end; }
   // REQUIRES: of ends that were found together, those of processes that were cut off come first.
   Ruling ended(const MemberEnd& member);
+  // All processes have joined.
+  void begin() { begun_ = true; }
+  // The process that Ruling::Then::restart was for was started again, or was not. The ruling is
+  // that of its end then.
+  void restarted();
+  Ruling not_restarted();
   // A process does not end after SIGKILL: the job ends without it.
   void given_up(const MemberEnd& member);
 
   bool ending() const { return ending_; }  // the others were asked to end after a failure
   bool stop_requested() const { return stop_requested_; }
+  bool begun() const { return begun_; }
   const std::optional<Error>& failure() const { return failure_; }  // so far
   // Once all have ended: the failure that counts, with the hint of how to resume that a process
   // gave.
@@ -70,10 +83,13 @@ class JobVerdict {
   Ruling on_said_end(const MemberEnd& member);
   Ruling on_failure(const MemberEnd& member);
   Ruling end_others(bool lost);
+  static Ruling others_continue();
   bool asked_for(const MemberEnd& member) const;
+  bool is_left_over(const MemberEnd& member) const;
   bool ends_the_run(const MemberEnd& member) const;
 
   const bool survivors_continue_;
+  bool begun_;
   std::optional<ProcessEnd> head_;
   std::optional<Error> failure_;  // the first one, or one that counts more
   std::string hint_;              // of resuming, from the error of a process

@@ -17,6 +17,7 @@
 #include <ostream>
 #include <utility>
 
+#include "actors/cluster/process_supervision.hpp"
 #include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/record/resume_hint.hpp"
 #include "apps/console/help_format.hpp"
@@ -83,7 +84,7 @@ class LaunchCommand final : public Command {
         "restarts of the job at most, each from its last checkpoint where --out is given: without "
         "--on-failure, or with restart [3]; with continue: of processes, which join the others "
         "again [0]");
-    add(app, "--port", port_, "port of rank 0 [one that is free]");
+    add(app, "--port", port_, "port of process 0 [one that is free]");
     add(app, "--network-interface", interface_, "interface that the processes use, e.g. eth0");
     add(app, "--tls", tls_,
         "folder with certificates, the same on each host: --tls of the processes [off]");
@@ -207,6 +208,11 @@ class LaunchCommand final : public Command {
   }
 
   bool survivors_continue() const { return on_failure_ == "continue"; }
+  bool trains() const { return verb_.front() == "train"; }
+  bool joins_another() const {
+    return joins_a_run(verb_, std::getenv(environment_name("join").c_str()));
+  }
+  bool reports_begin() const { return trains() && !joins_another() && survivors_continue(); }
 
   LaunchJobOptions job_options() const {
     LaunchJobOptions options;
@@ -214,7 +220,9 @@ class LaunchCommand final : public Command {
     if (survivors_continue()) options.restarts = restarts_;
     options.plain_output = says_json();
     options.grace = std::chrono::milliseconds(std::llround(grace_s_ * 1000));
-    if (verb_.front() == "train") options.after_head = options.grace;
+    options.ends_with_head = !joins_another();
+    if (trains()) options.after_head = options.grace;
+    options.reports_begin = reports_begin();
     return options;
   }
 
@@ -308,6 +316,8 @@ class LaunchCommand final : public Command {
                           const std::vector<std::string>& arguments) const {
     std::vector<std::string> variables = rank_variables(placement, head);
     variables.insert(variables.end(), more.begin(), more.end());
+    if (placement.rank == 0 && reports_begin())
+      variables.push_back(kReportBeginVariable + std::string("=1"));
     if (placement.here) {
       variables.push_back(kJobTokenVariable + ("=" + token));
       return {arguments, variables, false, ""};
@@ -322,7 +332,7 @@ class LaunchCommand final : public Command {
 
   // The output folder of the verb and its checkpoint to resume from, as far as options give them.
   void name_folders() {
-    if (verb_.front() == "train") {
+    if (trains()) {
       GivenFolders given = given_folders({verb_.begin() + 1, verb_.end()});
       folder_ = std::move(given.out);
       resumed_ = std::move(given.resume);
@@ -336,14 +346,15 @@ class LaunchCommand final : public Command {
   static CheckpointMark checkpoint_mark(const std::string& folder) {
     if (folder.empty()) return std::nullopt;
     const fs::path latest = fs::path(folder) / "checkpoint" / "latest";
-    std::error_code ignored, missing;
-    if (const auto time = fs::last_write_time(latest, missing); !missing)
-      return std::pair(fs::read_symlink(latest, ignored), time);
+    std::error_code missing;
     // A kill between two renames leaves a link that points to nothing.
-    const fs::path newest = checkpoint_at(folder);
-    const auto time = newest.empty() ? fs::file_time_type() : fs::last_write_time(newest, missing);
-    if (newest.empty() || missing) return std::nullopt;
-    return std::pair(newest, time);
+    const fs::path newest = fs::exists(latest, missing) ? latest : fs::path(checkpoint_at(folder));
+    if (newest.empty()) return std::nullopt;
+    const fs::path itself = fs::canonical(newest, missing);
+    if (missing) return std::nullopt;
+    const auto time = fs::last_write_time(itself, missing);
+    if (missing) return std::nullopt;
+    return std::pair(itself, time);
   }
 
   bool has_saved() const {

@@ -27,7 +27,7 @@ constexpr std::chrono::seconds kEndOfSsh{2};
 constexpr std::size_t kNamed = 3;  // of the processes that are awaited
 
 std::string name_of(const LaunchPlace& placement) {
-  return fmt::format("rank {} on {}", placement.rank, placement.host);
+  return fmt::format("process {} on {}", placement.rank, placement.host);
 }
 
 std::string describe(const LaunchPlace& placement, const ProcessEnd& end) {
@@ -142,24 +142,28 @@ MemberEnd LaunchJob::end_of(const Member& member) {
 
 void LaunchJob::on_end(Member& member) {
   const MemberEnd end = end_of(member);
-  const Ruling ruling = verdict_.ended(end);
+  Ruling ruling = verdict_.ended(end);
   if (member.placement.rank == 0) on_head_end();
   if (ruling.repeats) member.held.drop();
   release_held(member);
+  if (ruling.then == Ruling::Then::restart) {
+    if (start_again(member, end.text)) return verdict_.restarted();
+    ruling = verdict_.not_restarted();
+  }
   if (ruling.then == Ruling::Then::nothing) return;
   if (ruling.then == Ruling::Then::end_others) return ask_to_end(ruling.lost, ruling.first);
-  if (ruling.then == Ruling::Then::restart && start_again(member, end.text)) return;
   if (running()) say(end.text + ": the others continue");
 }
 
 // Processes of a run end by themselves with it, unless they are frozen.
 void LaunchJob::on_head_end() {
+  if (!options_.ends_with_head) return;
   joins_end_ = now_on_clock() + options_.joins_patience;
-  if (!options_.survivors_continue || options_.after_head.count() == 0) return;
+  if (options_.after_head.count() == 0) return;
   for (Member& member : members_) member.grace.begin(now_on_clock(), options_.after_head);
 }
 
-// It joins the run that the others continue; without process 0 there is none.
+// It joins the run that the others continue, or have not begun; without process 0 there is none.
 bool LaunchJob::start_again(Member& member, const std::string& why) {
   const bool may = restarted_ < options_.restarts && member.placement.rank != 0 &&
                    !members_[0].end && !is_to_end();
@@ -177,8 +181,8 @@ bool LaunchJob::start_again(Member& member, const std::string& why) {
   member.held = HeldError();
   member.grace = GracePeriod();
   member.cut_at.reset();
-  say(fmt::format("{}: starting it again ({} of {}); the others continue", why, restarted_,
-                  options_.restarts));
+  say(fmt::format("{}: starting it again ({} of {}); the others {}", why, restarted_,
+                  options_.restarts, verdict_.begun() ? "continue" : "wait for it"));
   return true;
 }
 
@@ -279,6 +283,8 @@ void LaunchJob::print_out(const Member& member, std::string line) {
 }
 
 void LaunchJob::print_err(Member& member, std::string line) {
+  if (options_.reports_begin && member.placement.rank == 0 && parse_run_begin(line))
+    return verdict_.begin();
   member.held.add(std::move(line), [&](const std::string& text) { print_prefixed(member, text); });
 }
 

@@ -23,6 +23,9 @@ struct LaunchJobOptions {
   // With it: so often in all, a process other than 0 that is killed or loses a link is started
   // again, and joins the others.
   int restarts = 0;
+  // Process 0 reports the begin of the run: see kReportBeginVariable. Until then the others wait
+  // for each process, and one that fails ends them. Else the run has begun.
+  bool reports_begin = false;
   // Rank 0's stdout goes to stdout as it is, all others' to stderr. Else this holds for lines that
   // begin with '{'.
   bool plain_output = false;
@@ -34,7 +37,9 @@ struct LaunchJobOptions {
   // From the end of process 0 to SIGTERM for processes that were started again: one that has joined
   // the run ends by itself, another one finds nothing to join.
   std::chrono::milliseconds joins_patience = std::chrono::seconds(2);
-  // Where survivors continue a run that ends with process 0: from there to SIGKILL for all others.
+  // False: the processes are in the run of another job, which outlives process 0 of this one.
+  bool ends_with_head = true;
+  // Of a run that ends with process 0: from there to SIGKILL for all others, which may be frozen.
   // 0: they may run on.
   std::chrono::milliseconds after_head{0};
 };
@@ -44,7 +49,7 @@ struct LaunchedCommand {
   ChildCommand command;
 };
 
-// Every line of a process is printed whole, after "[rank] ". Where nothing reads them,
+// Every line of a process is printed whole, after "[process] ". Where nothing reads them,
 // the processes wait with their next ones, as on a pipe; this job does not. SIGINT, SIGTERM and
 // SIGUSR1 are forwarded to all processes; after the first two they have the grace period to end,
 // and a second SIGINT kills them. The destructor kills the remaining processes. One thread, and one
@@ -59,7 +64,7 @@ class LaunchJob {
           Member& member = members_[member_of_[child]];
           to_err ? print_err(member, line) : print_out(member, line);
         }),
-        verdict_(options_.survivors_continue) {}
+        verdict_(options_.survivors_continue, !options_.reports_begin) {}
 
   // Errors (io): a process could not be started; those before it are killed with this object.
   Expected<void> start(const std::vector<LaunchedCommand>& commands);

@@ -164,6 +164,11 @@ std::optional<std::string> option_value(const std::vector<std::string>& argument
   return value;
 }
 
+bool joins_a_run(const std::vector<std::string>& verb, const char* variable) {
+  if (verb.empty() || verb.front() != "train") return false;
+  return option_value(verb, "join").has_value() || (variable != nullptr && *variable != '\0');
+}
+
 std::vector<std::string> without_option(const std::vector<std::string>& arguments,
                                         const std::string& name) {
   const std::string option = "--" + name;

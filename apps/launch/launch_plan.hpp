@@ -67,6 +67,9 @@ inline constexpr std::chrono::seconds kEndOverSsh{12};
 // The value of --NAME VALUE or --NAME=VALUE in a command line, the last one; nothing where absent.
 std::optional<std::string> option_value(const std::vector<std::string>& arguments,
                                         const std::string& name);
+// Whether the processes of this command line each join a run that others have begun, with --join of
+// `train` or its `variable` (null: it is not set): none of them is process 0 of a run.
+bool joins_a_run(const std::vector<std::string>& verb, const char* variable);
 // The command line without that option.
 std::vector<std::string> without_option(const std::vector<std::string>& arguments,
                                         const std::string& name);

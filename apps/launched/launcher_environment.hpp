@@ -25,6 +25,9 @@ struct LaunchedProcess {
 // Beside MASTER_ADDR: where process 0 listens, if the others reach it at several addresses.
 inline constexpr char kListenVariable[] = "GRAPEVINE_LISTEN_HOST";
 
+// In process 0 of a job of nodes: HOST:PORT of the first node, which other nodes may join.
+inline constexpr char kPoolVariable[] = "GRAPEVINE_POOL";
+
 // `variable(name)`: the value of an environment variable, or null. Nothing where no launcher
 // speaks. Errors (bad_input) name the variable: a number that is none, a process outside its job, a
 // variable that is missing beside others of its launcher.

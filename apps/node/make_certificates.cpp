@@ -5,7 +5,11 @@
 #include <chrono>
 #include <filesystem>
 #include <ostream>
+#include <utility>
 
+#include <nlohmann/json.hpp>
+
+#include "apps/console/json_text.hpp"
 #include "apps/node/new_folder.hpp"
 #include "net/tcp/tls/tls_certificates.hpp"
 
@@ -52,6 +56,43 @@ Expected<bool> replaces_any(const std::vector<CertificateTarget>& places, bool o
   return false;
 }
 
+void print_json(const CertificateOptions& options, const std::vector<CertificateTarget>& places,
+                bool at_once, std::ostream& out) {
+  nlohmann::ordered_json folders = nlohmann::ordered_json::array();
+  for (const CertificateTarget& place : places) {
+    nlohmann::ordered_json& folder = folders.emplace_back();
+    folder["folder"] = place.folder;
+    folder["host"] = nullptr;
+    if (!place.host.empty()) folder["host"] = place.host;
+  }
+  nlohmann::ordered_json all;
+  all["event"] = "certificates";
+  all["folders"] = std::move(folders);
+  all["days"] = options.days;
+  all["at_once"] = at_once;
+  out << json_text(all) << '\n';
+}
+
+void print_for_people(const CertificateOptions& options,
+                      const std::vector<CertificateTarget>& places, bool at_once,
+                      std::ostream& out) {
+  for (const CertificateTarget& place : places)
+    out << "wrote " << place.folder << ": ca.pem, cert.pem and key.pem (private, mode 0600), for "
+        << (place.host.empty() ? "all machines" : place.host) << '\n';
+  if (!at_once)
+    out << "the file system exchanges no folders: " << options.folder
+        << " was missing for a moment, and processes that started then must start again\n";
+  out << "valid for " << options.days << " days. ";
+  if (options.hosts.empty())
+    out << "Copy this folder to each machine, over a safe way such as scp -rp";
+  else
+    out << "Copy each folder to its machine, over a safe way such as scp -rp";
+  out << "; then give --tls FOLDER to every node, train and launch.\n"
+         "The key that signed them is not kept: a machine that comes later gets a copy of a "
+         "folder, "
+         "or all get new ones.\n";
+}
+
 }  // namespace
 
 Expected<void> make_certificates(const CertificateOptions& options, std::ostream& out) {
@@ -71,21 +112,7 @@ Expected<void> make_certificates(const CertificateOptions& options, std::ostream
   }
   const auto at_once = made->commit();
   if (!at_once) return at_once.error();
-  for (const CertificateTarget& place : *places)
-    out << "wrote " << place.folder << ": ca.pem, cert.pem and key.pem (private, mode 0600), for "
-        << (place.host.empty() ? "all machines" : place.host) << '\n';
-  if (!*at_once)
-    out << "the file system exchanges no folders: " << options.folder
-        << " was missing for a moment, and processes that started then must start again\n";
-  out << "valid for " << options.days << " days. ";
-  if (options.hosts.empty())
-    out << "Copy this folder to each machine, over a safe way such as scp -rp";
-  else
-    out << "Copy each folder to its machine, over a safe way such as scp -rp";
-  out << "; then give --tls FOLDER to every node, train and launch.\n"
-         "The key that signed them is not kept: a machine that comes later gets a copy of a "
-         "folder, "
-         "or all get new ones.\n";
+  (options.json ? print_json : print_for_people)(options, *places, *at_once, out);
   return {};
 }
 

@@ -13,9 +13,13 @@ struct CertificateOptions {
   std::vector<std::string> hosts;  // a sub-folder with a key of its own for each; none: one for all
   std::int64_t days = 825;
   bool overwrite = false;
+  bool json = false;
 };
 
-// Writes ca.pem, cert.pem and key.pem of a new CA, and says in `out` what to copy where. The CA's
+// Writes ca.pem, cert.pem and key.pem of a new CA, and says in `out` what to copy where, with
+// `json` in one object: {"event": "certificates", "folders": [{"folder", "host"}], "days",
+// "at_once"}, where `host` is null for all machines, and `at_once` false where the folder was
+// missing for a moment. The CA's
 // own key is not kept: more machines get a copy of a folder, or all get new ones. At any moment,
 // also after an error, the folder has all old files or all new ones (see NewFolder). Errors
 // (bad_input): a file exists; days or names that are none; (io): a folder cannot be written.

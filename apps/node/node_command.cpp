@@ -63,9 +63,9 @@ struct NodeOptions {
   bool json = false;
 };
 
-std::string shown_ranks(const StartRanks& start) {
-  if (start.count == 1) return fmt::format("rank {}", start.first);
-  return fmt::format("ranks {}..{}", start.first, start.first + start.count - 1);
+std::string shown_processes(const StartRanks& start) {
+  if (start.count == 1) return fmt::format("process {}", start.first);
+  return fmt::format("processes {}..{}", start.first, start.first + start.count - 1);
 }
 
 // The log of a node, for people; with --json for programs: one object per line. A reader that does
@@ -220,7 +220,7 @@ class Node {
     config.hooks.start = [this](StartRanks start) {
       queue_.post([this, start = std::move(start)] {
         if (!is_first())
-          log_.note(fmt::format("job {}: starting {} of {}", start.job, shown_ranks(start),
+          log_.note(fmt::format("job {}: starting {} of {}", start.job, shown_processes(start),
                                 start.processes));
         // It was under way when this node asked to leave.
         if (stop_) end_at_ = Clock::now() + kBusyLeave;
@@ -289,6 +289,7 @@ class Node {
     if (tls_) config.tls = std::filesystem::absolute(options_.tls, ignored).string();
     if (first_) config.first_host = first_->host;
     config.own_host = listen_.host;
+    config.pool = first_text();
     config.on_output = [this](RankOutput output) {
       caf::anon_send(pool_, session_.to.sealed(*system_, std::move(output)));
     };
@@ -419,6 +420,7 @@ class NodeCommand final : public Command {
 
   Expected<void> run(Console& console) override {
     if (auto read = read_config_file(*app_, config_); !read) return read;
+    certificates_.json = options_.json;
     if (!certificates_.folder.empty()) return make_certificates(certificates_, console.out);
     std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may end: the node continues
     raise_descriptor_limit();

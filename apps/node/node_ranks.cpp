@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "actors/cluster/output/line_parts.hpp"
+#include "actors/cluster/process_supervision.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/launch/launch_plan.hpp"
 #include "apps/launched/launcher_environment.hpp"
@@ -75,6 +76,8 @@ std::vector<std::string> NodeRanks::variables_of(const StartRanks& start, std::i
   for (std::string& name : taken_away()) variables.push_back(std::move(name));
   if (!config_.tls.empty()) variables.push_back(environment_name("tls") + "=" + config_.tls);
   if (place.rank != 0) return variables;
+  variables.push_back(kReportBeginVariable + std::string("=1"));
+  variables.push_back(kPoolVariable + ("=" + config_.pool));
   // Each of the other nodes finds process 0 at the address by which it knows this one.
   if (is_any_host(config_.own_host) && spreads(start))
     variables.push_back(kListenVariable + ("=" + config_.own_host));

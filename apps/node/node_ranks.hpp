@@ -22,6 +22,7 @@ struct NodeRanksConfig {
   // `own_host`, or, where it listens on all interfaces, at the address that leads to other nodes.
   std::string first_host;
   std::string own_host;
+  std::string pool;  // HOST:PORT of the first node
   // Without their seals.
   std::function<void(RankOutput)> on_output;
   std::function<void(RankExited)> on_exited;

@@ -154,7 +154,7 @@ class Submitter {
   void announce(const JobAccepted& job) {
     const std::string processes =
         job.processes == 1 ? "1 process" : fmt::format("{} processes", job.processes);
-    console_.err << fmt::format("job {}: {} on {}, rank 0 on {} in {}", job.job, processes,
+    console_.err << fmt::format("job {}: {} on {}, process 0 on {} in {}", job.job, processes,
                                 counted(job.nodes, "node"), job.host, job.directory)
                  << std::endl;
   }

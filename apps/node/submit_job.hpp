@@ -25,8 +25,8 @@ struct Submission {
 };
 
 // Until the job has ended. The output of process 0 goes to stdout and stderr, that of the
-// others to stderr after "[rank] ". SIGINT, SIGTERM and SIGUSR1 are forwarded to the job: the first
-// two stop it with a checkpoint, a second SIGINT kills it.
+// others to stderr after "[process] ". SIGINT, SIGTERM and SIGUSR1 are forwarded to the job: the
+// first two stop it with a checkpoint, a second SIGINT kills it.
 //
 // Errors: bad_input: an error of the job, found by this side, the pool or a process; else the pool
 // cannot be reached, is busy, has died, or why the job failed.

@@ -361,7 +361,9 @@ TEST_P(Cluster, LaunchBlamesTheRankThatIsLost) {
     const auto result = job.wait();
     EXPECT_EQ(result.exit_code, 3) << result.describe();
     const std::string line = ProcessResult::last_line(result.err);
-    EXPECT_EQ(line.rfind("error: rank 2 ", 0), 0U) << result.describe();
+    // Of a process that is only silent the others say it.
+    const std::string start = number == SIGKILL ? "error: process 2 on " : "error: rank 2 ";
+    EXPECT_EQ(line.rfind(start, 0), 0U) << result.describe();
     EXPECT_NE(line.find("; resume with --resume " + out.string()), std::string::npos) << line;
     EXPECT_EQ(result.err.find("still not closed"), std::string::npos) << result.err;
     EXPECT_EQ(result.err.find("has not ended: killing it") != std::string::npos, number == SIGSTOP)
@@ -451,6 +453,24 @@ TEST_F(ClusterErrors, TransportsThatDoNotFitTheNumberOfProcesses) {
 }
 
 // A launcher's only process is one rank, as each of several is, and needs no transport.
+// Its job file has the transport inproc.
+TEST(ClusterOfOne, ARunOfOneProcessContinuesInSeveral) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  const auto first = run_process(with(small_run("sgp", out), {"--workers", "2"}));
+  ASSERT_EQ(first.exit_code, 0) << first.describe();
+  const auto second = run_process(launched(
+      2, {"train", "--resume", out.string(), "--workers", "1", "--steps", "20", "--json"}));
+  ASSERT_EQ(second.exit_code, 0) << second.describe();
+  EXPECT_EQ(summary_of(out)["steps"], 20);
+  const auto typed = run_process(
+      launched(2, {"train", "--resume", out.string(), "--workers", "1", "--transport", "inproc"}));
+  EXPECT_EQ(typed.exit_code, 2) << typed.describe();
+  EXPECT_NE(ProcessResult::last_line(typed.err).find("--transport inproc: a launcher started"),
+            std::string::npos)
+      << typed.describe();
+}
+
 TEST(ClusterOfOne, IsOneRank) {
   for (const std::string transport : {"", "tcp"}) {
     const TemporaryDirectory folder;

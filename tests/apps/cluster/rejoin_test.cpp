@@ -276,7 +276,7 @@ TEST_F(RejoinUnderLaunch, ARestartEndsWithProcessZero) {
   const auto result = job->wait();
   EXPECT_EQ(result.exit_code, 3) << result.describe();
   const std::string last = ProcessResult::last_line(result.err);
-  EXPECT_EQ(last.rfind("error: rank 0 on ", 0), 0U) << result.describe();
+  EXPECT_EQ(last.rfind("error: process 0 on ", 0), 0U) << result.describe();
   EXPECT_NE(last.find("resume with --resume " + out_.string()), std::string::npos) << last;
   EXPECT_EQ(result.err.find("cannot reach process 0"), std::string::npos) << result.err;
 }

@@ -51,6 +51,21 @@ Event stop() {
     return Ruling();
   };
 }
+Event begin() {
+  return [](JobVerdict& verdict) {
+    verdict.begin();
+    return Ruling();
+  };
+}
+Event restarted() {
+  return [](JobVerdict& verdict) {
+    verdict.restarted();
+    return Ruling();
+  };
+}
+Event not_restarted() {
+  return [](JobVerdict& verdict) { return verdict.not_restarted(); };
+}
 Event given_up(std::int32_t rank) {
   return [rank](JobVerdict& verdict) {
     if (rank == 0) verdict.head_ended({-1, SIGKILL});
@@ -154,7 +169,37 @@ const std::vector<Case> kOthersEnd = {
      Then::end_others,
      Errc::peer_down,
      "rank 1 was killed; resume with --resume out"},
+    {"success without a process that does not end",
+     false,
+     {exited(0, 0), exited(2, 0), killed_by_job(1)},
+     Then::nothing,
+     {},
+     ""},
+    {"a failure after the success of process 0",
+     false,
+     {exited(0, 0), exited(1, 1), killed_by_job(2)},
+     Then::nothing,
+     Errc::failed,
+     "rank 1 exited"},
+    {"killed after the success of process 0",
+     false,
+     {exited(0, 0), killed(1)},
+     Then::end_others,
+     Errc::peer_down,
+     "rank 1 was killed"},
     {"given up", false, {given_up(1)}, Then::nothing, Errc::failed, "rank 1 was killed"},
+    {"given up after the success of process 0",
+     false,
+     {exited(0, 0), given_up(1)},
+     Then::nothing,
+     {},
+     ""},
+    {"given up after a request to stop",
+     false,
+     {stop(), exited(0, 0), given_up(1)},
+     Then::nothing,
+     Errc::failed,
+     "rank 1 was killed"},
     {"given up after a failure",
      false,
      {exited(0, 1), given_up(1)},
@@ -229,9 +274,70 @@ const std::vector<Case> kSurvivorsContinue = {
      "rank 1 was killed"},
 };
 
-void expect_verdict(const Case& one) {
+// Until process 0 has reported the begin.
+const std::vector<Case> kBeforeTheRun = {
+    {"one that failed", true, {exited(1, 1)}, Then::end_others, Errc::failed, "rank 1 exited"},
+    {"one that failed, then those that were asked to end",
+     true,
+     {exited(1, 1), exited(0, kExitFailed, kStoppedBeforeTraining),
+      exited(2, kExitFailed, "process 2 was asked to stop before training began")},
+     Then::nothing,
+     Errc::failed,
+     "rank 1 exited"},
+    {"killed", true, {killed(1)}, Then::restart, Errc::peer_down, "rank 1 was killed"},
+    {"killed, and not started again",
+     true,
+     {killed(1), not_restarted()},
+     Then::end_others,
+     Errc::peer_down,
+     "rank 1 was killed"},
+    {"started again, then a failure",
+     true,
+     {killed(1), restarted(), exited_after_restart(1, 1)},
+     Then::end_others,
+     Errc::failed,
+     "rank 1 exited"},
+    {"started again, then bad input",
+     true,
+     {killed(1), restarted(), exited_after_restart(1, kExitBadInput, "no such file")},
+     Then::end_others,
+     Errc::bad_input,
+     "no such file"},
+    {"started again, then success",
+     true,
+     {killed(1), restarted(), begin(), exited(0, 0), exited(1, 0)},
+     Then::nothing,
+     {},
+     ""},
+    {"one that has lost another",
+     true,
+     {exited(2, kExitLost, kLost1)},
+     Then::end_others,
+     Errc::peer_down,
+     kLost1},
+    {"a failure after the begin",
+     true,
+     {begin(), exited(1, 1)},
+     Then::report,
+     Errc::failed,
+     "rank 1 exited"},
+    {"killed after the begin, and not started again",
+     true,
+     {begin(), killed(1), not_restarted()},
+     Then::report,
+     Errc::peer_down,
+     "rank 1 was killed"},
+    {"started again after the begin, and then not",
+     true,
+     {begin(), killed(1), restarted(), exited_after_restart(1, 1), exited(0, 1)},
+     Then::report,
+     Errc::failed,
+     "rank 0 exited"},
+};
+
+void expect_verdict(const Case& one, bool begun = true) {
   SCOPED_TRACE(one.name + (one.survivors_continue ? ", survivors continue" : ""));
-  JobVerdict verdict(one.survivors_continue);
+  JobVerdict verdict(one.survivors_continue, begun);
   Ruling last;
   for (const Event& event : one.events) last = event(verdict);
   EXPECT_EQ(last.then, one.then);
@@ -245,6 +351,7 @@ void expect_verdict(const Case& one) {
 TEST(JobVerdict, OfEachOrderOfEnds) {
   for (const Case& one : kOthersEnd) expect_verdict(one);
   for (const Case& one : kSurvivorsContinue) expect_verdict(one);
+  for (const Case& one : kBeforeTheRun) expect_verdict(one, false);
 }
 
 TEST(JobVerdict, TheOthersAreAskedToEndOnce) {

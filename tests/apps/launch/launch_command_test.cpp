@@ -429,7 +429,7 @@ TEST(LaunchCommand, WhatIgnoresTheRequestToEndIsKilledAfterTheGrace) {
   launch.signal(SIGTERM);
   const ProcessResult result = launch.wait();
   expect_error(result, 1, "was killed by signal 9 (SIGKILL)");
-  EXPECT_NE(result.err.find("rank 1 on " + host_name() + " has not ended"), std::string::npos)
+  EXPECT_NE(result.err.find("process 1 on " + host_name() + " has not ended"), std::string::npos)
       << result.describe();
 }
 
@@ -480,7 +480,7 @@ TEST(LaunchCommand, NamesTheDeadProcessAndEndsTheOthers) {
     options.environment.push_back("DIE=. " + script.path("die"));
     const ProcessResult result = run_process({"launch", "-n", "3", "--", "verb"}, options);
     expect_error(result, die.rfind("kill", 0) == 0 ? 3 : 1,
-                 "error: rank 1 on " + host_name() + " " + how);
+                 "error: process 1 on " + host_name() + " " + how);
     EXPECT_EQ(lines_of(result.out).count("[0] told to end"), 1u) << result.describe();
     EXPECT_EQ(lines_of(result.out).count("[2] told to end"), 1u) << result.describe();
   }
@@ -496,7 +496,7 @@ TEST(LaunchCommand, ALostProcessAndAStopAreToldByTheExitCode) {
   const auto silent = lost.run({"-n", "2", "--grace", "0.2", "--", "verb"});
   expect_error(silent, 3, "error: rank 1 of process 1 is gone; resume with --resume out");
   EXPECT_EQ(silent.err.find("[0] error"), std::string::npos) << silent.describe();
-  EXPECT_NE(silent.err.find("rank 1 on " + host_name() + " has not ended: killing it"),
+  EXPECT_NE(silent.err.find("process 1 on " + host_name() + " has not ended: killing it"),
             std::string::npos)
       << silent.describe();
 
@@ -539,7 +539,7 @@ TEST(LaunchCommand, WhatKilledCountsMoreThanWhatLostAPeer) {
       "touch \"$FOLDER/told\"; exit 3");
   const auto result = script.run({"-n", "2", "--", "verb"});
   expect_error(result, 3,
-               "error: rank 0 on " + host_name() +
+               "error: process 0 on " + host_name() +
                    " was killed by signal 9 (SIGKILL); resume with --resume out");
 }
 
@@ -561,7 +561,7 @@ TEST(LaunchCommand, NamesTheCheckpointOfAJobThatDiedAsAWhole) {
     return ProcessResult::last_line(result.err);
   };
   const std::string killed =
-      "error: rank 0 on " + host_name() + " was killed by signal 9 (SIGKILL); ";
+      "error: process 0 on " + host_name() + " was killed by signal 9 (SIGKILL); ";
   EXPECT_EQ(last_line(false), killed + "no checkpoint was written");
   EXPECT_EQ(last_line(true), killed + "resume with --resume " + out);
   // That one is of the job before.
@@ -652,7 +652,7 @@ TEST(LaunchCommand, AStopBeforeTrainingIsSaidOnce) {
 TEST(LaunchCommand, ErrorLinesOfOtherFailuresAreKept) {
   const Script script("echo 'error: first' >&2; echo between >&2; echo 'error: loss' >&2; exit 1");
   const auto result = script.run({"-n", "1", "--", "verb"});
-  EXPECT_EQ(result.err, "[0] error: first\n[0] between\n[0] error: loss\nerror: rank 0 on " +
+  EXPECT_EQ(result.err, "[0] error: first\n[0] between\n[0] error: loss\nerror: process 0 on " +
                             host_name() + " exited with code 1\n");
 }
 
@@ -697,13 +697,45 @@ TEST(LaunchCommand, SurvivorsGoOnWhereThatIsWanted) {
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(lines_of(result.out), (std::set<std::string>{"[0] done", "[2] done"}));
   EXPECT_NE(
-      result.err.find("rank 1 on " + host_name() + " exited with code 5: the others continue"),
+      result.err.find("process 1 on " + host_name() + " exited with code 5: the others continue"),
       std::string::npos)
       << result.describe();
   // How process 0 has ended is how the job has.
   options.environment.back() = "CODE=6";
   expect_error(run_process(arguments, options), 1,
-               "rank 0 on " + host_name() + " exited with code 6");
+               "process 0 on " + host_name() + " exited with code 6");
+}
+
+// The other process of this run would wait for it, for as long as --join-timeout.
+TEST(LaunchCommand, AFailureBeforeTheRunHasBegunEndsAJobThatWouldContinue) {
+  const Script script("[ $RANK = 1 ] && exit 7\nexec '" + std::string(GRAPEVINE_EXECUTABLE) +
+                      "' \"$@\"");
+  const ProcessResult result = script.run(
+      {"-n", "2", "--on-failure", "continue", "--", "train", "--model", "linear", "--data",
+       "glyphs:64", "--steps", "2", "--join-timeout", "3600", "--out", script.path("run")});
+  expect_error(result, 1, "error: process 1 on " + host_name() + " exited with code 7");
+  EXPECT_EQ(result.err.find("the others continue"), std::string::npos) << result.err;
+}
+
+// The run of another job has begun, and does not end with the first of those that join it.
+TEST(LaunchCommand, ProcessesThatJoinARunStandEachForItself) {
+  const Script lost(
+      "[ $RANK = 1 ] && { touch \"$FOLDER/dead\"; kill -9 $$; }\n"
+      "until [ -e \"$FOLDER/dead\" ]; do sleep 0.05; done; sleep 0.3; echo done");
+  const ProcessResult result =
+      lost.run({"-n", "2", "--on-failure", "continue", "--", "train", "--join", "127.0.0.1:1"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.out, "[0] done\n");
+  EXPECT_NE(result.err.find("(SIGKILL): the others continue"), std::string::npos)
+      << result.describe();
+
+  const Script drained(
+      "[ $RANK = 0 ] && { touch \"$FOLDER/left\"; exit 0; }\n"
+      "until [ -e \"$FOLDER/left\" ]; do sleep 0.05; done; sleep 0.5; echo done");
+  const ProcessResult others =
+      drained.run({"-n", "2", "--grace", "0.1", "--", "train", "--join", "127.0.0.1:1"});
+  EXPECT_EQ(others.exit_code, 0) << others.describe();
+  EXPECT_EQ(others.out, "[1] done\n");
 }
 
 // Others end with success though process 0 has failed: it alone evaluates and writes the results.
@@ -789,7 +821,8 @@ TEST(LaunchCommand, ARestartFindsTheNewestCheckpointWhereTheLinkPointsToNothing)
       "[ $n = 1 ] || exit 0\n"
       "mkdir -p \"$FOLDER/run/checkpoint/epoch-0001\"; ln -s nothing "
       "\"$FOLDER/run/checkpoint/latest\"\n"
-      "echo '{}' > \"$FOLDER/run/checkpoint/epoch-0001/job.json\"; exit 1");
+      "echo '{\"version\": 2, \"ranks\": 1}' > "
+      "\"$FOLDER/run/checkpoint/epoch-0001/job.json\"; exit 1");
   const std::string out = script.path("run");
   const auto result = script.run({"-n", "1", "--restarts", "1", "--", "train", "--out", out});
   ASSERT_EQ(result.exit_code, 0) << result.describe();
@@ -804,9 +837,9 @@ TEST(LaunchCommand, RestartsNoMoreThanAsked) {
   };
   expect_error(script.run({"-n", "2", "--restarts", "2", "--", "verb"}), 1, "exited with code 1");
   EXPECT_EQ(tries(), 3);
-  expect_error(script.run({"-n", "2", "--on-failure", "restart", "--", "verb"}), 1, "rank 0");
+  expect_error(script.run({"-n", "2", "--on-failure", "restart", "--", "verb"}), 1, "process 0");
   EXPECT_EQ(tries(), 7);
-  expect_error(script.run({"-n", "2", "--", "verb"}), 1, "rank 0");
+  expect_error(script.run({"-n", "2", "--", "verb"}), 1, "process 0");
   EXPECT_EQ(tries(), 8);
 }
 
@@ -910,7 +943,7 @@ TEST(LaunchCommand, AnSshThatFailsIsNamed) {
   const std::string ssh = script.write("ssh", "echo 'cannot resolve' >&2; exit 255");
   const std::string hosts = script.write_hosts("nowhere slots=1\n");
   const auto result = script.run({"--hostfile", hosts, "--ssh", ssh, "--", "verb"});
-  expect_error(result, 3, "rank 0 on nowhere exited with code 255: ssh could not connect");
+  expect_error(result, 3, "process 0 on nowhere exited with code 255: ssh could not connect");
   EXPECT_NE(result.err.find("[0] cannot resolve"), std::string::npos);
   expect_error(script.run({"--hostfile", hosts, "--ssh", "/no/such/ssh", "--", "verb"}), 1,
                "/no/such/ssh");
@@ -926,7 +959,7 @@ TEST(LaunchCommand, AProcessThatSshLosesIsLost) {
                    "until [ -e \"$FOLDER/there0\" ]; do sleep 0.05; done; exit 255");
   const std::string hosts = script.write_hosts("far slots=1\nfarther slots=1\n");
   const auto result = script.run({"--hostfile", hosts, "--ssh", ssh, "--", "verb"});
-  expect_error(result, 3, "rank 1 on farther exited with code 255: ssh could not connect");
+  expect_error(result, 3, "process 1 on farther exited with code 255: ssh could not connect");
   EXPECT_EQ(lines_of(result.out).count("[0] told to end"), 1u) << result.describe();
 }
 
@@ -976,7 +1009,7 @@ TEST_F(LostConnection, ARequestToStopEndsTheWait) {
   ASSERT_TRUE(launch.wait_for_output("waiting 12 s")) << launch.so_far().describe();
   launch.signal(SIGUSR1);
   launch.signal(SIGTERM);
-  expect_error(launch.wait(), 3, "rank 0 on far exited with code 255");
+  expect_error(launch.wait(), 3, "process 0 on far exited with code 255");
   EXPECT_EQ(fs::file_size(script_.path("starts")), 2U);
 }
 
@@ -1008,7 +1041,7 @@ TEST_F(KilledOverSsh, HasEndedBeforeTheJobStartsAgain) {
   const ProcessResult result = run_process(launch(ssh), script_.options());
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(result.out, "[1] alone\n") << result.describe();
-  EXPECT_NE(result.err.find("rank 1 on far has not ended: killing it"), std::string::npos);
+  EXPECT_NE(result.err.find("process 1 on far has not ended: killing it"), std::string::npos);
 }
 
 // Then the process there ends as after a loss of the connection, if at all.
@@ -1017,7 +1050,7 @@ TEST_F(KilledOverSsh, ARestartWaitsForItWhereSshDoesNotEnd) {
   Process process(launch(ssh), script_.options());
   ASSERT_TRUE(process.wait_for_output("waiting 12 s")) << process.so_far().describe();
   process.signal(SIGTERM);
-  expect_error(process.wait(), 1, "rank 0 on localhost exited with code 1");
+  expect_error(process.wait(), 1, "process 0 on localhost exited with code 1");
 }
 
 TEST(LaunchCommand, BadUsageIsOneClearLine) {

@@ -50,11 +50,27 @@ TEST(LaunchJob, AfterALossProcessZeroHasTheWholeGrace) {
   const auto done = job.wait();
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code, Errc::peer_down);
-  EXPECT_EQ(done.error().message, "rank 1 on here was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(done.error().message, "process 1 on here was killed by signal 9 (SIGKILL)");
   EXPECT_EQ(out.str(), "[0] saved\n");
-  EXPECT_NE(err.str().find("rank 2 on here has not ended: killing it"), std::string::npos)
+  EXPECT_NE(err.str().find("process 2 on here has not ended: killing it"), std::string::npos)
       << err.str();
-  EXPECT_EQ(err.str().find("rank 0"), std::string::npos) << err.str();
+  EXPECT_EQ(err.str().find("process 0"), std::string::npos) << err.str();
+}
+
+// The others have reported it lost, and ended without it.
+TEST(LaunchJob, AFrozenProcessDoesNotKeepAJobThatHasEnded) {
+  const TemporaryDirectory folder;
+  LaunchJobOptions options;
+  options.after_head = std::chrono::milliseconds(1);
+  std::ostringstream out, err;
+  Console console{out, err};
+  SignalPipe signals;
+  LaunchJob job(options, signals, console);
+  ASSERT_TRUE(job.start(scripts(3, "[ $RANK != 1 ] || kill -STOP $$", folder.path().string())));
+  const auto done = job.wait();
+  EXPECT_TRUE(done) << done.error().message;
+  EXPECT_NE(err.str().find("process 1 on here has not ended: killing it"), std::string::npos)
+      << err.str();
 }
 
 // The others may have ended long before the one that is waited for.
@@ -81,20 +97,22 @@ TEST(LaunchJob, SaysWhomItWaitsForAndWhy) {
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().message, "rank 0 is silent; resume with --resume out");
   EXPECT_EQ(read_file(folder.path() / "err"),
-            "launch: rank 0 is silent: waiting up to 60 s for rank 0 on here to end\n");
+            "launch: rank 0 is silent: waiting up to 60 s for process 0 on here to end\n");
 }
 
 // A job whose processes continue without those that are lost. `err` in its folder is its stderr.
 class ContinuedJob : public testing::Test {
  protected:
   // Ranks 0, 1, …: one script each.
-  Expected<void> run(const std::vector<std::string>& bodies, int restarts) {
+  Expected<void> run(const std::vector<std::string>& bodies, int restarts,
+                     bool reports_begin = false) {
     std::string body = "cd \"$FOLDER\"\ncase $RANK in\n";
     for (std::size_t rank = 0; rank < bodies.size(); ++rank)
       body += std::to_string(rank) + ") " + bodies[rank] + ";;\n";
     LaunchJobOptions options;
     options.survivors_continue = true;
     options.restarts = restarts;
+    options.reports_begin = reports_begin;
     std::ofstream err(folder_.path() / "err");
     err << std::unitbuf;
     Console console{out_, err};
@@ -126,20 +144,40 @@ TEST_F(ContinuedJob, ARestartThatFindsItsInputBadEndsNoOtherProcess) {
   EXPECT_TRUE(done) << done.error().message;
   EXPECT_EQ(out_.str(), "[0] done\n");
   EXPECT_TRUE(says("[1] error: no such file\n")) << err();
-  EXPECT_TRUE(says("rank 1 on here exited with code 2: the others continue\n")) << err();
+  EXPECT_TRUE(says("process 1 on here exited with code 2: the others continue\n")) << err();
+}
+
+// Its process 0 would wait for it.
+TEST_F(ContinuedJob, AFailureBeforeTheRunHasBegunEndsTheJob) {
+  const auto done = run({"trap 'exit 1' TERM; touch waits; while :; do sleep 0.05; done",
+                         "until [ -e waits ]; do sleep 0.05; done; exit 7"},
+                        2, true);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Errc::failed);
+  EXPECT_EQ(done.error().message, "process 1 on here exited with code 7");
+}
+
+TEST_F(ContinuedJob, OnceTheRunHasBegunTheOthersContinue) {
+  const std::string begins = "echo '" + text_of(RunBegin{2, 2, 1}) + "' >&2; touch begun; ";
+  const auto done = run({begins + once_it_says("code 7") + "echo done",
+                         "until [ -e begun ]; do sleep 0.05; done; exit 7"},
+                        0, true);
+  EXPECT_TRUE(done) << done.error().message;
+  EXPECT_EQ(out_.str(), "[0] done\n");
+  EXPECT_FALSE(says("have joined")) << err();
 }
 
 // An old loss is not why the run has ended.
 TEST_F(ContinuedJob, TheEndOfProcessZeroCountsMoreThanALossThatTheRunSurvived) {
-  const std::string later = once_it_says("rank 2 on here was killed.*: the others continue");
+  const std::string later = once_it_says("process 2 on here was killed.*: the others continue");
   struct Case {
     std::string end;
     Errc code;
     std::string message;
   };
   for (const auto& [end, code, message] : std::vector<Case>{
-           {"echo 'error: loss' >&2; exit 1", Errc::failed, "rank 0 on here exited with code 1"},
-           {kDies, Errc::peer_down, "rank 0 on here was killed by signal 9 (SIGKILL)"},
+           {"echo 'error: loss' >&2; exit 1", Errc::failed, "process 0 on here exited with code 1"},
+           {kDies, Errc::peer_down, "process 0 on here was killed by signal 9 (SIGKILL)"},
            {"echo 'error: too few; resume with --resume out' >&2; exit 3", Errc::peer_down,
             "too few; resume with --resume out"}}) {
     SCOPED_TRACE(end);
@@ -165,7 +203,7 @@ TEST_F(ContinuedJob, AProcessThatStartsAgainEndsWithProcessZero) {
   std::filesystem::remove(folder_.path() / "joins");
   const auto lost = run({once_joining + kDies, joins}, 1);
   ASSERT_FALSE(lost);
-  EXPECT_EQ(lost.error().message, "rank 0 on here was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(lost.error().message, "process 0 on here was killed by signal 9 (SIGKILL)");
   EXPECT_EQ(out_.str(), "[0] done\n");
 }
 

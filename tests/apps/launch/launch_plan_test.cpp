@@ -127,5 +127,21 @@ TEST(LaunchPlan, FindsAndTakesOutOptions) {
             (std::vector<std::string>{"train", "--out", "a", "--out=b", "--json"}));
 }
 
+TEST(LaunchPlan, KnowsProcessesThatJoinTheRunOfAnotherJob) {
+  struct Case {
+    std::vector<std::string> verb;
+    const char* variable;
+    bool joins;
+  };
+  for (const Case& one : std::vector<Case>{{{"train"}, nullptr, false},
+                                           {{"train", "--steps", "2"}, "", false},
+                                           {{"train", "--join", "a:1"}, nullptr, true},
+                                           {{"train", "--join=a:1"}, nullptr, true},
+                                           {{"train"}, "a:1", true},
+                                           {{"bench"}, "a:1", false},
+                                           {{"node", "--join", "a:1"}, nullptr, false}})
+    EXPECT_EQ(joins_a_run(one.verb, one.variable), one.joins) << one.verb.back();
+}
+
 }  // namespace launch_plan_test
 }  // namespace grapevine

@@ -372,6 +372,31 @@ TEST_F(Nodes, ASubmitterThatIsSuspendedCostsTheFirstNodeLittle) {
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n') + std::stol(note[1]), lines + 2);
 }
 
+// The other process would wait for it, for as long as --join-timeout.
+TEST_F(Nodes, AProcessThatFailsBeforeTheRunHasBegunEndsTheJob) {
+  const std::string body =
+      "[ $RANK = 1 ] && [ ! -e '" + (folder_.path() / "failed").string() + "' ] && {\n" +
+      "  touch '" + (folder_.path() / "failed").string() + "'\n" +
+      "  case \"$*\" in *seed=7*) kill -KILL $$;; *) echo 'error: no memory' >&2; exit 1;; esac\n" +
+      "}\nexec '" + std::string(GRAPEVINE_EXECUTABLE) + "' \"$@\"";
+  first_ = std::make_unique<RunningNode>(
+      std::vector<std::string>{"--slots", "2"},
+      std::vector<std::string>{"GRAPEVINE_LAUNCH_PROGRAM=" + script("program", body)});
+  expect_state(1, 2, "idle");
+  const auto failed =
+      run_process(with(job("sgp", folder_.path() / "run"), {"--join-timeout", "3600"}), options());
+  expect_error(failed, 1, "process 1 on node " + first_->address() + ": no memory");
+  // One that is killed is started again, and the run begins with it.
+  fs::remove(folder_.path() / "failed");
+  const auto again = run_process(
+      with(job("sgp", folder_.path() / "again"), {"--join-timeout", "3600", "--seed", "7"}),
+      options());
+  EXPECT_EQ(again.exit_code, 0) << again.describe();
+  EXPECT_NE(again.err.find("starting it again (1 of 3); the others wait"), std::string::npos)
+      << again.err;
+  EXPECT_EQ(again.err.find("have joined"), std::string::npos) << "the line is the node's";
+}
+
 // Killed with what it runs: another node takes the place, and the run ends with all its ranks.
 TEST_F(Nodes, ANodeThatDiesLeavesItsPlaceToAnother) {
   start_nodes(3, 1);
@@ -380,8 +405,13 @@ TEST_F(Nodes, ANodeThatDiesLeavesItsPlaceToAnother) {
   others_[1]->process().signal(SIGKILL);
   const std::string died = "cluster: node " + others_[1]->address() + " (";
   EXPECT_TRUE(running->wait_for_output(died)) << running->so_far().describe();
-  EXPECT_NE(running->so_far().err.find("died during the job, with rank 2: the others continue"),
+  EXPECT_NE(running->so_far().err.find("died during the job, with process 2: the others continue"),
             std::string::npos);
+  EXPECT_NE(running->so_far().err.find("1 place is vacant: a node that joins the pool, 'grapevine "
+                                       "node --join " +
+                                       first_->address() + "', takes it"),
+            std::string::npos)
+      << running->so_far().err;
   add_node(2);
   for (const char* line : {"process 2 has joined again", "process 3 has joined"})
     EXPECT_TRUE(running->wait_for_output(line)) << running->so_far().describe();
@@ -413,7 +443,7 @@ TEST_F(Nodes, AJobOutlivesProcessesAndNodesThatLeave) {
   others_[2]->process().signal(SIGTERM);
   const auto node = others_[2]->process().wait();
   EXPECT_EQ(node.exit_code, 0) << node.describe();
-  EXPECT_TRUE(running->wait_for_output("has left the job, with rank 3: the others continue"))
+  EXPECT_TRUE(running->wait_for_output("has left the job, with process 3: the others continue"))
       << running->so_far().describe();
   EXPECT_TRUE(running->wait_for_output("rank 3 of process 3 is gone"))
       << running->so_far().describe();
@@ -483,7 +513,7 @@ TEST_F(Nodes, NameTheUserAndTheRankThatTheyStart) {
   const std::string name = user != nullptr ? user->pw_name : "user " + std::to_string(::getuid());
   EXPECT_TRUE(first_->process().wait_for_output("job 1 of " + name + "@"))
       << first_->process().so_far().describe();
-  EXPECT_TRUE(others_[0]->process().wait_for_output("job 1: starting rank 1 of 2"))
+  EXPECT_TRUE(others_[0]->process().wait_for_output("job 1: starting process 1 of 2"))
       << others_[0]->process().so_far().describe();
 }
 
@@ -496,6 +526,11 @@ TEST_F(Nodes, BadInputIsSaidOnce) {
   for (const auto& [wrong, text] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--lr-schedule", "sideways"}, "sideways"},
            {{"--algorithm", "sgpp"}, "sgp"},
+           {{"--lr", "nan"}, "--lr nan"},
+           {{"--momentum", "1"}, "--momentum 1"},
+           {{"--weight-decay", "-1"}, "--weight-decay -1"},
+           {{"--precision", "fp8"}, "fp16"},
+           {{"--peers", "cloud"}, "device"},
            {{"--batch-size", "0"}, "--batch-size 0"},
            {{"--data", "glyfs"}, "glyphs"},
            {{"--transport", "inproc"}, "inproc"},

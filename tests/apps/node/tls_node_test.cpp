@@ -18,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/node/make_certificates.hpp"
 #include "net/tcp/tls/tls_context.hpp"
 #include "tests/apps/cluster/tls_folder.hpp"
@@ -148,6 +150,27 @@ TEST(MakeCertificates, SaysWhatItWroteAndOverwritesNothing) {
   EXPECT_EQ(replaced.exit_code, 0) << replaced.describe();
   EXPECT_NE(read_file(path + "/key.pem"), before);
   EXPECT_EQ(mode_of(path + "/key.pem"), 0600U);
+}
+
+TEST(MakeCertificates, ProgramsGetOneObject) {
+  const TemporaryDirectory folder;
+  const std::string one = (folder.path() / "one").string(),
+                    each = (folder.path() / "each").string();
+  const auto shared = run_process({"node", "--make-certificates", one, "--json"});
+  ASSERT_EQ(shared.exit_code, 0) << shared.describe();
+  const auto written = nlohmann::json::parse(shared.out);
+  EXPECT_EQ(written["event"], "certificates");
+  EXPECT_EQ(written["days"], 825);
+  EXPECT_TRUE(written["at_once"].is_boolean()) << "it depends on the file system";
+  ASSERT_EQ(written["folders"].size(), 1U) << shared.out;
+  EXPECT_EQ(written["folders"][0]["folder"], one);
+  EXPECT_TRUE(written["folders"][0]["host"].is_null());
+  const auto own = run_process({"node", "--make-certificates", each, "--hosts", "a,b", "--json"});
+  ASSERT_EQ(own.exit_code, 0) << own.describe();
+  const auto folders = nlohmann::json::parse(own.out)["folders"];
+  ASSERT_EQ(folders.size(), 2U) << own.out;
+  EXPECT_EQ(folders[1]["folder"], each + "/b");
+  EXPECT_EQ(folders[1]["host"], "b");
 }
 
 TEST(MakeCertificates, EachHostMayHaveAKeyOfItsOwn) {
