@@ -66,8 +66,8 @@ auto CrewBuilder::spawn_aside(F behavior, Config config, Rest... rest) {
 // ---- actors ----
 
 SupervisorActor CrewBuilder::build(std::shared_ptr<RunObserver> observer) {
-  SupervisorActor head = spawn_head(std::move(observer));
-  const SupervisorActor behind_link = across_link(head);
+  SupervisorActor supervisor = spawn_coordinator(std::move(observer));
+  const SupervisorActor behind_link = across_link(supervisor);
   const std::vector<Rank> vacant = config_.vacant();
   for (Rank rank = 0; rank < config_.ranks; ++rank)
     crew_.peers.push_back(std::binary_search(vacant.begin(), vacant.end(), rank)
@@ -76,37 +76,37 @@ SupervisorActor CrewBuilder::build(std::shared_ptr<RunObserver> observer) {
   BeginRun seen = crew_;
   for (PeerActor& peer : seen.peers)
     if (peer) peer = across_link(peer);
-  caf::anon_send(head, std::move(seen));
-  return head;
+  caf::anon_send(supervisor, std::move(seen));
+  return supervisor;
 }
 
-SupervisorActor CrewBuilder::spawn_head(std::shared_ptr<RunObserver> observer) {
-  SupervisorActor head = system_.spawn(supervisor, supervisor_config(std::move(observer)));
-  if (config_.trace.on) crew_.tracer = spawn_tracer(head);
+SupervisorActor CrewBuilder::spawn_coordinator(std::shared_ptr<RunObserver> observer) {
+  SupervisorActor spawned = system_.spawn(supervisor, supervisor_config(std::move(observer)));
+  if (config_.trace.on) crew_.tracer = spawn_tracer(spawned);
   if (!config_.checkpoint_folder.empty())
     crew_.writer =
         spawn_aside(checkpoint_writer,
                     CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
                                            config_.kept_checkpoints, config_.evaluator != nullptr,
-                                           config_.earlier_validations, head,
+                                           config_.earlier_validations, spawned,
                                            config_.resume ? config_.resume->path : "", is_longer(),
                                            config_.before_first_checkpoint, shard_nonce(),
                                            config_.identity_with, config_.job_file_with});
-  if (config_.cluster) spawn_model_fetcher(head);
+  if (config_.cluster) spawn_model_fetcher(spawned);
   if (config_.evaluator)
     crew_.evaluator = system_.spawn(
         evaluator, EvaluatorConfig{config_.world_size(), config_.world_size() - config_.workers(),
-                                   config_.evaluator, head, crew_.fetcher, detach_});
-  return head;
+                                   config_.evaluator, spawned, crew_.fetcher, detach_});
+  return spawned;
 }
 
 // For the models of other processes.
-void CrewBuilder::spawn_model_fetcher(const SupervisorActor& head) {
-  ModelFetcherConfig config{head, {}};
+void CrewBuilder::spawn_model_fetcher(const SupervisorActor& supervisor) {
+  ModelFetcherConfig config{supervisor, {}};
   for (Rank rank = 0; rank < config_.ranks; ++rank)
     if (config_.process_of(rank) == 0) config.receivers.push_back(rank);
   crew_.fetcher = system_.spawn(model_fetcher, std::move(config));
-  crew_.averager = spawn_aside(model_averager, ModelAveragerConfig{head, crew_.fetcher});
+  crew_.averager = spawn_aside(model_averager, ModelAveragerConfig{supervisor, crew_.fetcher});
 }
 
 ShardWriterActor CrewBuilder::spawn_shard_writer(const SupervisorActor& supervisor) {
@@ -146,19 +146,20 @@ PeerActor CrewBuilder::spawn_peer(Rank rank, const SupervisorActor& supervisor,
     incoming = stager_config(config, device.incoming);
   }
   const OutgoingStagerActor outgoing = config.outgoing;
-  PeerActor spawned = system_.spawn(peer, std::move(config));
+  LocalPeerActor spawned = system_.spawn(peer, std::move(config));
   std::shared_ptr<Inbox> inbox =
       staged
           ? make_mailbox_inbox(spawn_aside(incoming_stager, std::move(incoming), spawned, outgoing))
-          : make_mailbox_inbox(spawned);
+          : make_mailbox_inbox(PeerActor{spawned});
   const auto attached = config_.transport->attach(rank, std::move(inbox));
   GRAPEVINE_CHECK(attached.ok(), attached.error().message);
   return spawned;
 }
 
 // In process 0, on the supervisor's thread.
-PeerActor CrewBuilder::spawn_later_server(Rank rank, const SupervisorActor& head) {
-  later_servers_.push_back(spawn_peer(rank, across_link(head), crew_.evaluator, crew_.tracer));
+PeerActor CrewBuilder::spawn_later_server(Rank rank, const SupervisorActor& supervisor) {
+  later_servers_.push_back(
+      spawn_peer(rank, across_link(supervisor), crew_.evaluator, crew_.tracer));
   return across_link(later_servers_.back());
 }
 
@@ -180,7 +181,7 @@ SupervisorConfig CrewBuilder::supervisor_config(std::shared_ptr<RunObserver> obs
   }
   set_membership(supervision);
   set_checkpoints(supervision);
-  set_patience(supervision);
+  set_timeouts(supervision);
   const Horizon& horizon = supervision.horizon;
   supervision.total_epochs = horizon.epoch_of(horizon.steps);
   if (config_.resume) resume(supervision);
@@ -203,8 +204,9 @@ void CrewBuilder::set_membership(SupervisorConfig& supervision) {
     supervision.change = unchanged_parts(config_.parts);
   supervision.schedule = config_.schedule;
   supervision.most_servers = config_.world_size() - config_.workers();
-  supervision.spawn_server = [self = shared_from_this()](Rank rank, const SupervisorActor& head) {
-    return self->spawn_later_server(rank, head);
+  supervision.spawn_server = [self = shared_from_this()](Rank rank,
+                                                         const SupervisorActor& supervisor) {
+    return self->spawn_later_server(rank, supervisor);
   };
   supervision.min_workers =
       config_.min_workers > 0 ? config_.min_workers : config_.beginning_workers() / 2 + 1;
@@ -222,10 +224,10 @@ void CrewBuilder::set_checkpoints(SupervisorConfig& supervision) const {
   supervision.out = run_folder_of(config_.checkpoint_folder + "/latest");
 }
 
-void CrewBuilder::set_patience(SupervisorConfig& supervision) const {
+void CrewBuilder::set_timeouts(SupervisorConfig& supervision) const {
   supervision.patience = config_.patience;
   supervision.silence = heartbeats_for(config_.patience).silence;
-  if (config_.cluster) supervision.patience = patience_behind_silence(config_.patience);
+  if (config_.cluster) supervision.patience = timeout_behind_silence(config_.patience);
   if (config_.first_patience)
     supervision.first_patience = std::max(*config_.first_patience, supervision.patience);
   supervision.stall_abort = config_.stall_abort;
@@ -353,9 +355,8 @@ StagerConfig CrewBuilder::stager_config(const PeerConfig& peer,
   stager.rank = peer.rank;
   stager.device = std::move(device);
   stager.transport = peer.transport;
-  stager.supervisor = peer.supervisor;
   stager.model_bytes = peer.parameters.nbytes();
-  stager.patience = std::max(config_.patience, config_.first_patience.value_or(Duration{0}));
+  stager.timeout = std::max(config_.patience, config_.first_patience.value_or(Duration{0}));
   return stager;
 }
 

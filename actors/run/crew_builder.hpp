@@ -8,7 +8,7 @@
 
 #include <caf/actor_system.hpp>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/run.hpp"
 #include "actors/record/trace_budget.hpp"
 #include "actors/record/tracer.hpp"
 #include "actors/run/peer.hpp"
@@ -37,7 +37,7 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
   // All of a run in this process; training begins at once.
   SupervisorActor build(std::shared_ptr<RunObserver> observer);
   // The supervisor, evaluator, writer and tracer, without the ranks.
-  SupervisorActor spawn_head(std::shared_ptr<RunObserver> observer);
+  SupervisorActor spawn_coordinator(std::shared_ptr<RunObserver> observer);
   // Of the ranks of this process.
   TracerActor spawn_tracer(TraceOwner owner);
   // Of a process other than process 0: for the states and models of its ranks. REQUIRES: the number
@@ -65,15 +65,15 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
  private:
   template <class F, class Config, class... Rest>
   auto spawn_aside(F behavior, Config config, Rest... rest);
-  void spawn_model_fetcher(const SupervisorActor& head);
-  PeerActor spawn_later_server(Rank rank, const SupervisorActor& head);
+  void spawn_model_fetcher(const SupervisorActor& supervisor);
+  PeerActor spawn_later_server(Rank rank, const SupervisorActor& supervisor);
   std::string shard_nonce() const;
   bool exchanges_by_reference(Rank rank) const;
   StagerConfig stager_config(const PeerConfig& peer, std::shared_ptr<DeviceRuntime> device) const;
   SupervisorConfig supervisor_config(std::shared_ptr<RunObserver> observer);
   void set_membership(SupervisorConfig& supervision);
   void set_checkpoints(SupervisorConfig& supervision) const;
-  void set_patience(SupervisorConfig& supervision) const;
+  void set_timeouts(SupervisorConfig& supervision) const;
   void resume(SupervisorConfig& supervision) const;
   void resume_view(SupervisorConfig& supervision) const;
   void continue_view(SupervisorConfig& supervision, const SavedView& view) const;

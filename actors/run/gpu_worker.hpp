@@ -2,7 +2,7 @@
 #pragma once
 #include <memory>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/peer.hpp"
 #include "actors/record/wait_report.hpp"
 #include "actors/run/delay.hpp"
 #include "gpu/compute.hpp"

@@ -54,7 +54,7 @@ std::shared_ptr<Inbox> make_mailbox_inbox(IncomingStagerActor stager) {
 
 // ---- start and end ----
 
-void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig config) {
+void PeerState::init(LocalPeerActor::stateful_pointer<PeerState> self, PeerConfig config) {
   self_ = self;
   config_ = std::move(config);
   planned_steps_ = config_.parts->horizon.steps;
@@ -395,7 +395,7 @@ World PeerState::world() const {
 
 // A rank that has no state of the run yet leaves it, with its process: the others do not need it.
 void PeerState::fail(Error error) {
-  if (view_.joins && config_.agent)
+  if (config_.agent && (view_.joins || !started_))
     return self_->send(config_.agent, RunEnded{true, std::move(error), false, ""});
   self_->send(config_.supervisor, RankFailed{std::move(error)});
 }
@@ -424,7 +424,8 @@ auto admitted_in_stream(PeerState& state, void (PeerState::*handle)(Message)) {
 
 }  // namespace
 
-PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerConfig config) {
+LocalPeerActor::behavior_type peer(LocalPeerActor::stateful_pointer<PeerState> self,
+                                   PeerConfig config) {
   PeerState& state = self->state;
   // A broken invariant, or a worker without a thread, ends the run, with its text, instead of an
   // actor in silence.
@@ -470,6 +471,7 @@ PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerC
         if (state.fits(asked)) state.on_check_settings(asked);
       },
       admitted_in_stream(state, &PeerState::on_install),
+      [&state](const StagingFailed& failed) { state.on_staging_failed(failed); },
   };
 }
 

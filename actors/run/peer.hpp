@@ -7,13 +7,14 @@
 #include <set>
 #include <variant>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/run.hpp"
 #include "actors/record/checkpoints/saved_view.hpp"
 #include "actors/record/rank_figures.hpp"
 #include "actors/record/trace_budget.hpp"
 #include "actors/record/trace_recorder.hpp"
 #include "actors/run/control/live_settings.hpp"
 #include "actors/run/gpu_worker.hpp"
+#include "actors/run/peer/local_peer.hpp"
 #include "actors/run/peer/step_meter.hpp"
 #include "actors/run/peer/view_member.hpp"
 #include "actors/run/stalls.hpp"
@@ -74,17 +75,17 @@ struct Cut {
 
 // The role and state of this rank in a view. ViewMember decides when they change.
 struct PeerView {
-  TrainingRanks ranks;           // of the role
-  std::int64_t operations = 0;   // that Role::close() has returned
-  bool settled = false;          // what was open is taken back, or counts
-  InstallView install;           // in progress
-  bool passes = false;           // the next view follows at once: nothing is computed
-  bool joins = false;            // this rank has no model of the run yet
-  bool merges = false;           // the role is CommonModel
-  bool awaits_state = false;     // of a rank that is ahead
-  std::vector<char> state;       // of it, as far as it has arrived
-  std::int64_t state_bytes = 0;  // of the whole
-  std::vector<Envelope> early;   // of the view to come, markers of cuts included
+  TrainingRanks ranks;            // of the role
+  std::int64_t operations = 0;    // that Role::close() has returned
+  bool open_is_resolved = false;  // what was open is taken back, or counts
+  InstallView install;            // in progress
+  bool passes = false;            // the next view follows at once: nothing is computed
+  bool joins = false;             // this rank has no model of the run yet
+  bool merges = false;            // the role is CommonModel
+  bool awaits_state = false;      // of a rank that is ahead
+  std::vector<char> state;        // of it, as far as it has arrived
+  std::int64_t state_bytes = 0;   // of the whole
+  std::vector<Envelope> early;    // of the view to come, markers of cuts included
   // What the supervisor wants of that view's rank, as soon as it is one.
   std::optional<TakeSnapshot> take;
   std::optional<bool> collect;  // Collect::with_model
@@ -96,7 +97,7 @@ class PeerState : public Env {
  public:
   const char* name = "peer";
 
-  void init(PeerActor::stateful_pointer<PeerState> self, PeerConfig config);
+  void init(LocalPeerActor::stateful_pointer<PeerState> self, PeerConfig config);
 
   // Env
   Rank rank() const override { return config_.rank; }
@@ -131,6 +132,7 @@ class PeerState : public Env {
   void on_close_view(CloseView close);
   void on_install(const InstallView& view);
   void on_check_settings(const CheckSettings& asked);
+  void on_staging_failed(const StagingFailed& failed) { fail(failed.error); }
   // While it lives, the work of this thread's ATen calls is in the rank's own stream of its device.
   // Null where the model is in the host's memory. Each handler that touches tensors enters first.
   std::unique_ptr<StreamScope> enter_device() const;
@@ -180,7 +182,7 @@ class PeerState : public Env {
   void join_anew();
   bool exchanges_in(const InstallView& view) const;
   void scale_model(double scale);
-  void seat(const StateDict& shared, const StateDict& own);
+  void install_role(const StateDict& shared, const StateDict& own);
   void begin_in_view();
   Expected<std::shared_ptr<const SharedParts>> changed_parts(
       const std::map<std::string, std::string>& settings) const;
@@ -188,13 +190,13 @@ class PeerState : public Env {
   bool make_member(const InstallView& view);
   bool load_member(const InstallView& view, bool joins, const StateDict& shared,
                    const StateDict& own);
-  bool settle(const InstallView& view);
+  bool resolve_open(const InstallView& view);
   bool changes_by_mean(const InstallView& view, bool joins) const;
   void merge(const InstallView& view);
   bool merge_nothing(const InstallView& view, const StateDict& shared);
   bool begin_wiring(const InstallView& view);
-  void serve_anew(const InstallView& view);
-  void rest();
+  void begin_as_server(const InstallView& view);
+  void suspend_server();
   void drop_early_messages_of(Rank peer);
   void lose_server(const PeerLost& lost);
   void forget_messages(Rank peer);
@@ -229,7 +231,7 @@ class PeerState : public Env {
   void fail(Error error);
 
   // Constant after init.
-  PeerActor::stateful_pointer<PeerState> self_ = nullptr;
+  LocalPeerActor::stateful_pointer<PeerState> self_ = nullptr;
   PeerConfig config_;
   std::optional<c10::Stream> stream_;  // of enter_device(); none: the host's memory
   WorkerActor worker_;                 // null: a server
@@ -282,6 +284,7 @@ std::shared_ptr<Inbox> make_mailbox_inbox(PeerActor peer);
 // The same of a peer whose messages its stager receives (incoming_stager).
 std::shared_ptr<Inbox> make_mailbox_inbox(IncomingStagerActor stager);
 
-PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerConfig config);
+LocalPeerActor::behavior_type peer(LocalPeerActor::stateful_pointer<PeerState> self,
+                                   PeerConfig config);
 
 }  // namespace grapevine

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/supervisor.hpp"
 #include "actors/record/rank_figures.hpp"
 #include "actors/run/control/live_settings.hpp"
 #include "actors/run/supervision/run_result.hpp"
@@ -15,6 +15,8 @@ namespace grapevine {
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
+  // All processes that begin the run have joined: its ranks begin.
+  virtual void on_begun() {}
   virtual void on_step(const StepReport& report) = 0;
   // A rank's figures so far, at most once a second of each rank, and its last ones.
   virtual void on_figures(const RankFigures& /*figures*/) {}
@@ -39,6 +41,7 @@ class ForwardingObserver : public RunObserver {
  public:
   explicit ForwardingObserver(std::shared_ptr<RunObserver> inner) : inner_(std::move(inner)) {}
 
+  void on_begun() override { inner_->on_begun(); }
   void on_step(const StepReport& report) override { inner_->on_step(report); }
   void on_figures(const RankFigures& figures) override { inner_->on_figures(figures); }
   void on_rank_lost(Rank rank) override { inner_->on_rank_lost(rank); }

@@ -25,7 +25,7 @@ struct Runtime::Impl {
   std::unique_ptr<caf::actor_system> system;
   std::future<void> all_done;   // of shut_down(): waits for the system, so that it goes first
   ControlActor control;         // null: nobody asks
-  SupervisorActor supervisor;   // of the run, or null in processes other than the head
+  SupervisorActor supervisor;   // of the run, or null in processes other than the coordinator
   LocalProcessAgent agent;      // there
   std::vector<caf::actor> own;  // must not outlive this
   std::vector<Rank> attached;  // to the transport: the ranks of this process, once it is in the run
@@ -78,9 +78,9 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
   const auto shared = std::make_shared<CrewBuilder>(*system, config, true);
   CrewBuilder& builder = *shared;
   const ClusterConfig& cluster = *config.cluster;
-  const bool is_head = cluster.process == 0;
-  if (is_head) {
-    supervisor = builder.spawn_head(observer);
+  const bool is_coordinator = cluster.process == 0;
+  if (is_coordinator) {
+    supervisor = builder.spawn_coordinator(observer);
     attach_control();
   } else {
     agent = system->spawn(grapevine::process_agent,
@@ -96,25 +96,25 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
   const auto joined = join_run(*system, config, supervisor, agent, builder.crew());
   if (!joined) {
     // The supervisor, or the process agent elsewhere, reports the error to the observer.
-    if (is_head) return caf::anon_send(supervisor, RankFailed{joined.error()});
+    if (is_coordinator) return caf::anon_send(supervisor, RankFailed{joined.error()});
     return caf::anon_send(agent, RunEnded{true, joined.error(), false, ""});
   }
   const Admission& admission = joined->admission;
   config.trace.header.run = admission.trace_run;
   TracerActor tracer = builder.crew().tracer;
-  if (!is_head && config.trace.on && cluster.place_trace) {
+  if (!is_coordinator && config.trace.on && cluster.place_trace) {
     if (auto placed = cluster.place_trace(admission.out, admission.joins, config.trace); !placed)
       observer->on_warning("no trace of this process: " + placed.error().message);
     tracer = builder.spawn_tracer(agent);
     keep(tracer);
   }
   if (admission.joins) builder.join_through(agent);
-  if (!is_head) {
+  if (!is_coordinator) {
     keep(builder.spawn_shard_writer(admission.supervisor));
     keep(builder.spawn_model_sender());
   }
   Ready ready = spawn_local_ranks(builder, *joined, tracer);
-  if (!is_head)
+  if (!is_coordinator)
     caf::anon_send(agent, AssignRun{admission.supervisor, ready.peers, tracer, admission.out});
   caf::anon_send(joined->rendezvous, std::move(ready));
 }
@@ -198,7 +198,7 @@ Runtime::~Runtime() {
   impl_->system->await_all_actors_done();
 }
 
-bool Runtime::shut_down(Duration patience) {
+bool Runtime::shut_down(Duration timeout) {
   if (impl_->broken) return false;
   dismiss();
   try {
@@ -208,42 +208,42 @@ bool Runtime::shut_down(Duration patience) {
   } catch (const std::system_error&) {  // no thread to wait in
     return false;
   }
-  return impl_->all_done.wait_for(patience) == std::future_status::ready;
+  return impl_->all_done.wait_for(timeout) == std::future_status::ready;
 }
 
 namespace {
 
-// Calls `end` in a thread of its own and waits for at most `patience`. `done`: the call of earlier
+// Calls `end` in a thread of its own and waits for at most `timeout`. `done`: the call of earlier
 // attempts, or not valid.
-bool ends_within(std::future<void>& done, Duration patience, const std::function<void()>& end) {
+bool ends_within(std::future<void>& done, Duration timeout, const std::function<void()>& end) {
   try {
     if (!done.valid()) done = std::async(std::launch::async, end);
   } catch (const std::system_error&) {  // no thread to end it in: without a bound, here
     end();
     return true;
   }
-  return done.wait_for(patience) == std::future_status::ready;
+  return done.wait_for(timeout) == std::future_status::ready;
 }
 
-Error not_ended(const char* what, Duration patience) {
+Error not_ended(const char* what, Duration timeout) {
   return {Errc::timeout,
-          std::string(what) + " has not ended after " + number_text(to_seconds(patience)) + " s"};
+          std::string(what) + " has not ended after " + number_text(to_seconds(timeout)) + " s"};
 }
 
 }  // namespace
 
-Expected<void> Runtime::close(const ClosePatience& patience) {
+Expected<void> Runtime::close(const ClosePatience& timeout) {
   // CAF's logger must go before the system can: each thread that has spawned an actor has a share
   // of it.
   caf::logger::set_current_actor_system(nullptr);
-  if (!ends_within(impl_->control_closed, patience.control_plane,
+  if (!ends_within(impl_->control_closed, timeout.control_plane,
                    [impl = impl_.get()] { impl->system.reset(); }))
-    return not_ended("the control plane", patience.control_plane);
-  if (!ends_within(impl_->transport_closed, patience.transport, [impl = impl_.get()] {
+    return not_ended("the control plane", timeout.control_plane);
+  if (!ends_within(impl_->transport_closed, timeout.transport, [impl = impl_.get()] {
         impl->config.cluster.reset();
         impl->config.transport.reset();
       }))
-    return not_ended("the transport", patience.transport);
+    return not_ended("the transport", timeout.transport);
   return {};
 }
 

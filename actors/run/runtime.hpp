@@ -24,17 +24,18 @@
 
 namespace grapevine {
 
-// This process among those of a run. Process 0 is the head: it supervises, validates and writes.
+// This process among those of a run. Process 0 is the coordinator: it supervises, validates and
+// writes.
 struct ClusterConfig {
   std::int32_t process = 0;
   std::int32_t processes = 1;          // that the run has places for, and
   std::int32_t initial_processes = 0;  // the first ones, which begin it; 0: all
-  std::string head_host;               // where the head listens for the others
+  std::string head_host;               // where the coordinator listens for the others
   std::uint16_t head_port = 0;
   std::string own_host;     // name of this machine: processes with equal names share memory
   std::string version;      // of this program
-  std::string out;          // of the head
-  std::string listen_host;  // where the head listens; empty: on all interfaces
+  std::string out;          // of the coordinator
+  std::string listen_host;  // where the coordinator listens; empty: on all interfaces
   std::string secret;       // of the job, which all its processes know; empty: none
   std::shared_ptr<const tcp::TlsContext> tls;  // of control messages; null: they are not encrypted
   std::string job;                             // the launcher's name for it; empty: not known
@@ -43,12 +44,12 @@ struct ClusterConfig {
       false;                   // when that was made: its host is to be found at the rendezvous
   std::string transport_name;  // must be the same in all processes
   JobIdentity identity;  // of the job, with the defaults of its wiring: equal in all processes
-  std::string job_text;  // of the head: for processes that join later, as job.toml has it
+  std::string job_text;  // of the coordinator: for processes that join later, as job.toml has it
   // Polled while this process waits for the others; true ends the run before it begins. Null:
   // never.
   std::function<bool()> cancelled;
-  // Places the trace of this process in the head's output folder; `joins`: the run has begun, with
-  // an earlier process of this number. Null: none is written.
+  // Places the trace of this process in the coordinator's output folder; `joins`: the run has
+  // begun, with an earlier process of this number. Null: none is written.
   std::function<Expected<void>(const std::string& out, bool joins, TraceSettings& trace)>
       place_trace;
   Duration patience{std::chrono::seconds(60)};  // for all to join, and again for all to connect
@@ -148,7 +149,7 @@ struct RunConfig {
 class Runtime {
  public:
   // Starts training; the observer's on_end is called exactly once. In a cluster this waits for the
-  // other processes, at most twice their patience; an error ends the run in all of them.
+  // other processes, at most twice their timeout; an error ends the run in all of them.
   // `report` (may be null): receives the same calls, on a thread of its own; it has received all of
   // them once shut_down() has succeeded. REQUIRES: a valid config.
   Runtime(RunConfig config, std::shared_ptr<RunObserver> observer,
@@ -156,10 +157,10 @@ class Runtime {
   // Waits for the actors to end: call it after on_end, and not where shut_down() has failed.
   ~Runtime();
 
-  // Waits for the actors to end, for about `patience` at most. False: a thread does not return,
+  // Waits for the actors to end, for about `timeout` at most. False: a thread does not return,
   // e.g. from a module that loops or a read that hangs. The objects that it uses must then stay:
   // leak this object, and end the process without destructors. REQUIRES: after on_end.
-  bool shut_down(Duration patience);
+  bool shut_down(Duration timeout);
 
   // Then ends the control plane, and the transport, which delivers its last messages. Errors
   // (timeout): one of them does not end; as for shut_down(), leak this object. REQUIRES:
@@ -167,7 +168,7 @@ class Runtime {
   struct ClosePatience {
     Duration control_plane, transport;
   };
-  Expected<void> close(const ClosePatience& patience);
+  Expected<void> close(const ClosePatience& timeout);
 
   // Thread-safe; not for signal handlers.
   void request_stop();

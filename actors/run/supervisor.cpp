@@ -58,6 +58,7 @@ void SupervisorState::begin(BeginRun actors) {
     evaluations_due_ = whole_epochs(config_.total_epochs) - whole_epochs(config_.resumed_most);
   last_news_ = now();
   begin_wait_watch();
+  config_.observer->on_begun();
   leave_places_vacant();
   crew_.send_to_ranks_but(config_.absent, StartTraining{});
   const std::vector<Rank> ranks = members_.remaining_ranks_that_train();
@@ -324,6 +325,9 @@ RunResult SupervisorState::conclude() const {
   result.joined = progress_.joined();
   const auto losses = static_cast<std::int64_t>(result.lost.size());
   result.views = 1 + (config_.changes_members ? view_.installed() : losses);
+  for (const Rank rank : gone_)
+    if (!members_.is_lost(rank)) result.lost.push_back(rank);
+  std::sort(result.lost.begin(), result.lost.end());
   if (!reports_.has_models(members_)) return result;
   add_reports(result, reports_.reports(), progress_, members_);
   if (!average_due())

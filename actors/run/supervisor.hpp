@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/run.hpp"
 #include "actors/run/control/control_request.hpp"
 #include "actors/run/control/live_settings.hpp"
 #include "actors/run/control/run_state.hpp"
@@ -171,6 +171,8 @@ class SupervisorState {
   void report_process_lost(std::int32_t process);
   void end_links_to(std::int32_t process);
   bool on_rank_down(Rank rank, const std::string& why);
+  void note_gone(const std::vector<Rank>& ranks);
+  void fail_without(Rank rank, std::string why);
   void lose(Rank rank);
   void leave_places_vacant();
   void begin_wait_watch();
@@ -181,7 +183,7 @@ class SupervisorState {
   void expect_process(std::int32_t process, Place& place);
   void drop_return(std::int32_t process);
   void dismiss_late(const ProcessReturned& late);
-  void greet(std::int32_t process, bool joins);
+  void report_joined(std::int32_t process, bool joins);
   void continue_view_change(ViewChange::Next next);
   void install_view();
   void report_change(const LiveSettings& changed);
@@ -230,6 +232,7 @@ class SupervisorState {
   WaitWatch waits_;
   ViewChange view_;
   std::set<Rank> drained_;  // asked to leave
+  std::set<Rank> gone_;     // with the run, which has failed
   LiveSettings settings_;   // that have changed
   LiveSettings newest_;     // of them, those of the view to come
   WiringChange wiring_;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/rendezvous.hpp"
 #include "messages/expected.hpp"
 #include "messages/text/log_limit.hpp"
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -14,6 +15,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "actors/record/checkpoints/find_checkpoint.hpp"
 #include "actors/record/files.hpp"
 #include "actors/record/shards/shard_stream.hpp"
 #include "actors/run/state_bytes.hpp"
@@ -29,8 +31,7 @@ using nlohmann::json;
 constexpr int kCheckpointVersion = 2;
 constexpr std::int64_t kMaxRanks = 1'000'000;
 
-// Prefixes of a checkpoint's name: one that is being written, and one that it replaces.
-constexpr char kUnfinished[] = ".writing-";
+// Prefix of the name of a checkpoint that another one replaces.
 constexpr char kReplaced[] = ".replaced-";
 
 Error not_of_job(const std::string& path, const std::string& difference) {
@@ -38,10 +39,15 @@ Error not_of_job(const std::string& path, const std::string& difference) {
                    " in job.json beside it; use another checkpoint");
 }
 
+Error not_a_file(const std::string& path) {  // a pipe would block its reader
+  return bad_input(path + ": is no plain file: use another checkpoint");
+}
+
 // The length comes first: a file that is too long may not fit into memory. `mark`: nothing in
 // checkpoints of versions that wrote none.
 Expected<StateDict> read_rank(const std::string& path, const std::optional<FileMark>& mark) {
   std::error_code no_file;
+  if (fs::exists(path, no_file) && !fs::is_regular_file(path, no_file)) return not_a_file(path);
   const std::uintmax_t size = fs::file_size(path, no_file);
   if (!no_file && mark && mark->bytes != size)
     return not_of_job(path, fmt::format("it has {} bytes, not the {}", size, mark->bytes));
@@ -90,24 +96,31 @@ json to_json(const FormerLife& life) {
           {"bytes", ledger.bytes_sent},  {"staleness", ledger.staleness}};
 }
 
+json to_json(const FileMark& mark) { return {{"bytes", mark.bytes}, {"crc32", mark.crc32}}; }
+
 Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
                            const WriteCheckpoint& order, const std::function<void()>& on_progress,
                            const fs::path& shards, const std::string& job_file) {
-  if (!job_file.empty())
+  json files = json::object();
+  if (!job_file.empty()) {
     if (auto written = write_file_atomically(folder / kJobFileName, job_file); !written)
       return written;
-  json files = json::object();
+    files[kJobFileName] = to_json(mark_of({job_file.begin(), job_file.end()}));
+  }
+  Step furthest = 0;
   for (const RankSnapshot& rank : order.ranks) {
     const std::string name = rank_file(static_cast<std::size_t>(rank.rank));
     const auto mark = rank.file ? take_shard(shards / name, folder / name, *rank.file)
                                 : write_state(folder / name, rank.state);
     if (!mark) return mark.error();
-    files[name] = {{"bytes", mark->bytes}, {"crc32", mark->crc32}};
+    files[name] = to_json(*mark);
+    furthest = std::max(furthest, rank.step);
     if (on_progress) on_progress();
   }
   json job = {{"version", kCheckpointVersion},
               {"ranks", order.ranks.size() + order.lost.size()},
               {"job", identity},
+              {"step", furthest},
               {"files", files}};
   if (!order.lost.empty()) job["lost"] = order.lost;
   for (const FormerLife& life : order.former) job["former"].push_back(to_json(life));
@@ -161,6 +174,12 @@ Expected<std::vector<FormerLife>> former_in(const json& job) {
   return former;
 }
 
+// Throws json::exception for anything else.
+FileMark mark_in(const json& file) {
+  return {static_cast<std::uint64_t>(whole(file.at("bytes"))),
+          static_cast<std::uint32_t>(whole(file.at("crc32")))};
+}
+
 // By rank; nothing in checkpoints of versions that wrote none. Throws json::exception where the
 // document is not one of write_files().
 Expected<std::vector<std::optional<FileMark>>> marks_of(const json& job,
@@ -169,9 +188,7 @@ Expected<std::vector<std::optional<FileMark>>> marks_of(const json& job,
   if (job.count("files") == 0) return marks;
   for (std::size_t rank = 0; rank < marks.size(); ++rank) {
     if (std::binary_search(lost.begin(), lost.end(), static_cast<Rank>(rank))) continue;
-    const json& file = job["files"].at(rank_file(rank));
-    marks[rank] = FileMark{static_cast<std::uint64_t>(whole(file.at("bytes"))),
-                           static_cast<std::uint32_t>(whole(file.at("crc32")))};
+    marks[rank] = mark_in(job["files"].at(rank_file(rank)));
   }
   return marks;
 }
@@ -202,44 +219,13 @@ Expected<void> take_name(const fs::path& from, const fs::path& to) {
   return {};
 }
 
-bool is_checkpoint_of(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::exists(folder / "job.json", ignored);
-}
-
-// `latest` points to nothing where a process was killed while checkpoints changed their names: the
-// newest of those that are whole.
-std::optional<fs::path> newest_without_link(const fs::path& latest) {
-  std::error_code ignored;
-  if (!fs::is_symlink(latest, ignored) || fs::exists(latest, ignored)) return std::nullopt;
-  std::optional<fs::path> newest;
-  fs::file_time_type written;
-  for (const fs::directory_entry& entry : fs::directory_iterator(latest.parent_path(), ignored)) {
-    const fs::path& path = entry.path();
-    const bool unfinished = path.filename().string().rfind(kUnfinished, 0) == 0;
-    if (unfinished || entry.is_symlink(ignored) || !is_checkpoint_of(path)) continue;
-    const auto time = fs::last_write_time(path / "job.json", ignored);
-    if (newest && time <= written) continue;
-    newest = path;
-    written = time;
-  }
-  return newest;
-}
-
-// <path>, <path>/latest or <path>/checkpoint/latest: the first that holds a checkpoint.
-std::optional<fs::path> locate(const fs::path& path) {
-  for (const fs::path& candidate : {path, path / "latest", path / "checkpoint" / "latest"})
-    if (is_checkpoint_of(candidate)) return candidate;
-  for (const fs::path& link : {path / "latest", path / "checkpoint" / "latest"})
-    if (auto found = newest_without_link(link)) return found;
-  return std::nullopt;
-}
-
 // Reads job.json of `folder` into `checkpoint`. Returns the marks of the ranks' files.
 Expected<std::vector<std::optional<FileMark>>> read_job(const fs::path& folder,
                                                         Checkpoint& checkpoint) {
   const std::string path = (folder / "job.json").string();
   const std::string damaged = path + ": damaged: ";
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return not_a_file(path);
   try {
     const json job = json::parse(std::ifstream(path));
     if (whole(job.at("version")) != kCheckpointVersion)
@@ -277,7 +263,7 @@ Expected<std::string> write_checkpoint(const std::string& folder, const JobIdent
                                        const std::string& shards, const std::string& job_file) {
   const std::string& name = order.name;
   const fs::path final_path = fs::path(folder) / name;
-  const fs::path temporary = fs::path(folder) / (kUnfinished + name);
+  const fs::path temporary = fs::path(folder) / (kUnfinishedPrefix + name);
   std::error_code error;
   fs::remove_all(temporary, error);
   if (!fs::create_directories(temporary, error))
@@ -296,28 +282,44 @@ Expected<std::string> write_checkpoint(const std::string& folder, const JobIdent
 }
 
 Expected<Checkpoint> read_checkpoint(const std::string& path) {
-  const auto folder = locate(path);
-  if (!folder)
+  const std::string found = checkpoint_at(path);
+  if (found.empty())
     return bad_input(path +
-                     ": holds no checkpoint: expected job.json in it, in latest/ or in "
-                     "checkpoint/latest/");
+                     ": holds no checkpoint: expected job.json in it, in latest/, in "
+                     "checkpoint/latest/ or in a folder of checkpoint/");
+  const fs::path folder = found;
   Checkpoint checkpoint;
   // The canonical path, from which its siblings are found.
   std::error_code unknown;
-  const fs::path real = fs::canonical(*folder, unknown);
-  checkpoint.path = (unknown ? *folder : real).string();
-  const auto marks = read_job(*folder, checkpoint);
+  const fs::path real = fs::canonical(folder, unknown);
+  checkpoint.path = (unknown ? folder : real).string();
+  const auto marks = read_job(folder, checkpoint);
   if (!marks) return marks.error();
   for (std::size_t rank = 0; rank < marks->size(); ++rank) {
     if (checkpoint.is_lost(static_cast<Rank>(rank))) {
       checkpoint.ranks.emplace_back();
       continue;
     }
-    auto state = read_rank((*folder / rank_file(rank)).string(), (*marks)[rank]);
+    auto state = read_rank((folder / rank_file(rank)).string(), (*marks)[rank]);
     if (!state) return state.error();
     checkpoint.ranks.push_back(std::move(*state));
   }
   return checkpoint;
+}
+
+bool has_its_mark(const std::string& checkpoint, const std::string& name) {
+  const fs::path path = fs::path(checkpoint) / name, job = fs::path(checkpoint) / "job.json";
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored) || !fs::is_regular_file(job, ignored)) return false;
+  std::ifstream file(path, std::ios::binary);
+  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+  try {
+    const json document = json::parse(std::ifstream(job));
+    const json files = document.value("files", json::object());
+    return files.count(name) == 0 || mark_in(files[name]) == mark_of(bytes);
+  } catch (const std::exception&) {
+    return true;  // read_checkpoint() reports the damage of job.json
+  }
 }
 
 void remove_stale_checkpoints(const std::string& folder) {
@@ -326,7 +328,7 @@ void remove_stale_checkpoints(const std::string& folder) {
   std::vector<fs::path> replaced;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (name.rfind(kUnfinished, 0) == 0) stale.push_back(entry.path());
+    if (name.rfind(kUnfinishedPrefix, 0) == 0) stale.push_back(entry.path());
     if (name.rfind(kReplaced, 0) == 0) replaced.push_back(entry.path());
   }
   for (const fs::path& path : replaced) {
@@ -458,11 +460,6 @@ Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& prese
   for (const auto& [key, before] : saved)
     if (key != kStepsKey && present.count(key) == 0) return differs(key, before, "(nothing)");
   return {};
-}
-
-std::string checkpoint_at(const std::string& path) {
-  const auto folder = locate(path);
-  return folder ? folder->string() : "";
 }
 
 }  // namespace grapevine

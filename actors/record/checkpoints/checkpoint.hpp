@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/protocol.hpp"
+#include "actors/record/checkpoints/find_checkpoint.hpp"
 #include "actors/record/checkpoints/saved_view.hpp"
 #include "actors/record/shards/shard_folder.hpp"
 #include "algorithms/state_dict.hpp"
@@ -24,10 +25,10 @@ inline constexpr char kJobFileName[] = "job.toml";
 
 // Layout of <folder>/<name>: job.json, job.toml if `job_file` is its text, and rank-0000.pt,
 // rank-0001.pt, … (a dict that torch.load reads: tensors, numbers and text). job.json has the
-// length and the CRC-32 of each rank's file, and names the ranks that were lost and have none, with
-// what they had done. States that are stored already are taken from `shards`. Written under a
-// temporary name, synced, renamed; then <folder>/latest points to it. Returns the final path.
-// `on_progress`, where there is one: after each rank.
+// length and the CRC-32 of each of these files and the furthest step of a rank, and names the ranks
+// that were lost and have none, with what they had done. States that are stored already are taken
+// from `shards`. Written under a temporary name, synced, renamed; then <folder>/latest points to
+// it. Returns the final path. `on_progress`, where there is one: after each rank.
 Expected<std::string> write_checkpoint(const std::string& folder, const JobIdentity& identity,
                                        const WriteCheckpoint& order,
                                        const std::function<void()>& on_progress = {},
@@ -68,13 +69,13 @@ struct Checkpoint {
   std::vector<Value> by_rank(Read read) const;
 };
 
-// `path`: a checkpoint, a folder of checkpoints (its latest one; where that link points to nothing,
-// the newest one) or a run's --out folder.
+// `path`: as checkpoint_at() has it.
 // Errors (bad_input) name the file: one that is missing, damaged anywhere, or of another
 // checkpoint.
 Expected<Checkpoint> read_checkpoint(const std::string& path);
-// The folder of the checkpoint that read_checkpoint() would read; empty where there is none.
-std::string checkpoint_at(const std::string& path);
+// Whether a file of a checkpoint has the length and the CRC-32 that job.json has for it. Also where
+// job.json, of an earlier version, has none.
+bool has_its_mark(const std::string& checkpoint, const std::string& name);
 // Removes unfinished files of killed runs from a folder of checkpoints, and gives a
 // checkpoint its name back that was about to make room for another one. REQUIRES: no run writes
 // there.

@@ -7,7 +7,7 @@
 
 #include <caf/typed_event_based_actor.hpp>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/run.hpp"
 #include "actors/run/control/control_hub.hpp"
 #include "actors/run/control/run_board.hpp"
 #include "actors/run/run_observer.hpp"

@@ -9,7 +9,7 @@ Error run_ended() { return bad_input("the run has ended"); }
 
 template <class Answer>
 Expected<Answer> wait_for(std::future<Expected<Answer>> answer) {
-  if (answer.wait_for(ControlHub::kPatience) != std::future_status::ready)
+  if (answer.wait_for(ControlHub::kTimeout) != std::future_status::ready)
     return Error{Errc::timeout, "process 0 of the run does not answer: it is overloaded"};
   try {
     return answer.get();

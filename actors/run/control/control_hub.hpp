@@ -21,7 +21,7 @@ namespace grapevine {
 class ControlHub {
  public:
   // At most so long, until the run answers.
-  static constexpr Duration kPatience = std::chrono::milliseconds(1800);
+  static constexpr Duration kTimeout = std::chrono::milliseconds(1800);
 
   // Blocks. Errors: failed (the run has not begun), bad_input (it has ended), timeout (its
   // coordinator does not answer).

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/run.hpp"
 #include "actors/record/goodput.hpp"
 #include "actors/run/control/run_state.hpp"
 #include "actors/run/control/run_status.hpp"

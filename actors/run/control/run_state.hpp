@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/run.hpp"
 #include "actors/run/control/live_settings.hpp"
 #include "algorithms/horizon.hpp"
 
 namespace grapevine {
 
-// Its answer to AskRunState (actors/protocol.hpp).
+// Its answer to AskRunState (actors/protocol/run.hpp).
 struct RunState {
   std::string stage = "joining";
   bool stopping = false;

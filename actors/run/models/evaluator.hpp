@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/run.hpp"
 #include "actors/run/models/model_average.hpp"
 #include "actors/run/validate.hpp"
 #include "gpu/compute.hpp"

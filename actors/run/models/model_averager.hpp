@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/run.hpp"
 #include "actors/run/models/slice_average.hpp"
 
 namespace grapevine {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/models.hpp"
 #include "net/transport.hpp"
 
 namespace grapevine {

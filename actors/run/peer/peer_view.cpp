@@ -39,7 +39,8 @@ void PeerState::on_hold(HoldForView hold) {
   view_.take.reset();  // the supervisor has given that cut up
 }
 
-// A server that rests, or a rank that is to come, has received the reports of their earlier ends.
+// A server that is suspended, or a rank that is to come, has received the reports of their earlier
+// ends.
 void PeerState::forget_losses_of(const std::vector<Rank>& arriving) {
   const auto is_of_one = [&arriving](const auto& event) {
     const auto* const lost = std::get_if<PeerLost>(&event);
@@ -100,7 +101,7 @@ void PeerState::on_close_view(CloseView close) {
 void PeerState::on_install(const InstallView& view) {
   if (!member_.installs(view)) return;
   if (is_server() && view.kind == ViewKind::new_wiring)
-    return serves(config_.rank, view) ? serve_anew(view) : rest();
+    return serves(config_.rank, view) ? begin_as_server(view) : suspend_server();
   const bool behind = contains(view.behind, config_.rank);
   if (!view_.joins && contains(view.joining, config_.rank)) join_anew();
   view_.install = view;
@@ -109,15 +110,15 @@ void PeerState::on_install(const InstallView& view) {
     view_.awaits_state = true;
     return take_state_if_complete();
   }
-  if (!std::exchange(view_.settled, true) && !settle(view)) return;
+  if (!std::exchange(view_.open_is_resolved, true) && !resolve_open(view)) return;
   if (exchanges_in(view)) scale_model(view.scale);
   const StateDict shared = role_->save_shared(), own = role_->save_own();
   if (view.donor == config_.rank) send_state(view, shared, role_->save_joiner());
-  seat(shared, own);
+  install_role(shared, own);
 }
 
 // False: the run ends.
-bool PeerState::settle(const InstallView& view) {
+bool PeerState::resolve_open(const InstallView& view) {
   if (!changes_by_mean(view, false)) {
     role_->take_back(*this, view.operations);
     return true;
@@ -161,7 +162,7 @@ void PeerState::scale_model(double scale) {
 }
 
 // The new role begins, with what this rank keeps of the old one, or takes of another's.
-void PeerState::seat(const StateDict& shared, const StateDict& own) {
+void PeerState::install_role(const StateDict& shared, const StateDict& own) {
   const InstallView view = std::exchange(view_.install, {});
   const bool joins = view_.joins;
   // A server whose state did not come in the view of its wiring begins in a later one.
@@ -175,7 +176,7 @@ void PeerState::seat(const StateDict& shared, const StateDict& own) {
   view_.ranks = ranks_of(view);
   member_.install(view.view);
   view_.passes = view.passes;
-  view_.settled = false;
+  view_.open_is_resolved = false;
   view_.awaits_state = false;
   view_.state.clear();
   cut_.reset();
@@ -338,13 +339,13 @@ void PeerState::take_state_if_complete() {
   const auto arrived = static_cast<std::int64_t>(view_.state.size());
   if (!view_.awaits_state || arrived == 0 || arrived < view_.state_bytes) return;
   // Only now: if the rank with the result had been lost, no rank would be ahead of this one.
-  if (!view_.joins && !std::exchange(view_.settled, true)) role_->count_as_done(*this);
+  if (!view_.joins && !std::exchange(view_.open_is_resolved, true)) role_->count_as_done(*this);
   const auto state = from_bytes(view_.state);
   auto taken = state ? take_model(*state) : Expected<void>(state.error());
   if (!taken)
     return fail({Errc::failed, fmt::format("rank {}: the state of another rank: {}", config_.rank,
                                            taken.error().message)});
-  seat(state->under("role"), view_.joins ? state->under("joiner") : role_->save_own());
+  install_role(state->under("role"), view_.joins ? state->under("joiner") : role_->save_own());
 }
 
 // Where weights carry no mass a rank that joins brings the weight 1, whatever its donor has: with

@@ -1,4 +1,7 @@
 // A change of the wiring, as one rank takes part in it: see WiringChange.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
+
 #include <algorithm>
 
 #include "actors/run/peer.hpp"
@@ -111,7 +114,7 @@ bool PeerState::begin_wiring(const InstallView& view) {
 
 // A server of a new wiring has nothing of the one before: it begins with the model of a rank that
 // trains.
-void PeerState::serve_anew(const InstallView& view) {
+void PeerState::begin_as_server(const InstallView& view) {
   view_.joins = true;
   view_.merges = false;
   role_.reset();
@@ -123,14 +126,14 @@ void PeerState::serve_anew(const InstallView& view) {
 }
 
 // A server that the new wiring has not, until another one has it.
-void PeerState::rest() {
+void PeerState::suspend_server() {
   for (Rank rank = 0; rank < config_.ranks; ++rank) forget_messages(rank);
   report_figures();
   flush_trace();
   role_.reset();
   model_ = {};
   started_ = false;
-  member_.rest();
+  member_.suspend();
   view_.merges = view_.joins = view_.awaits_state = false;
   view_.early.clear();
 }

@@ -19,13 +19,13 @@ constexpr std::size_t kStagedSmall = std::size_t{64} << 20;
 std::unique_ptr<Transfers> transfers_of(const StagerConfig& config) {
   const std::size_t pinned = kStagedModels * StagingPool::block_bytes(config.model_bytes) +
                              Transfers::kRingBytes + kStagedSmall;
-  return std::make_unique<Transfers>(config.device, pinned, config.patience);
+  return std::make_unique<Transfers>(config.device, pinned, config.timeout);
 }
 
 }  // namespace
 
 template <class Copies>
-bool StagerState::succeeds(Copies copies) {
+bool StagerState::succeeds(const LocalPeerActor& peer, Copies copies) {
   Expected<void> done;
   try {
     done = copies();
@@ -33,12 +33,11 @@ bool StagerState::succeeds(Copies copies) {
     done = Error{Errc::failed, exception_line(std::current_exception())};
   }
   if (!done)
-    caf::anon_send(
-        config.supervisor,
-        RankFailed{{done.error().code, fmt::format("rank {}: a message between {} and the host's "
-                                                   "memory: {}",
-                                                   config.rank, config.device->device().str(),
-                                                   done.error().message)}});
+    caf::anon_send(peer, StagingFailed{{done.error().code,
+                                        fmt::format("rank {}: a message between {} and the host's "
+                                                    "memory: {}",
+                                                    config.rank, config.device->device().str(),
+                                                    done.error().message)}});
   return done.ok();
 }
 
@@ -66,31 +65,32 @@ OutgoingStagerActor::behavior_type outgoing_stager(
   StagerState& state = self->state;
   state.config = std::move(config);
   state.transfers = transfers_of(state.config);
-  return {[&state](Envelope& envelope) {
-            if (state.succeeds([&] { return state.copy_to_host(envelope.payload); }))
+  return {[self, &state](Envelope& envelope) {
+            const auto peer = caf::actor_cast<LocalPeerActor>(self->current_sender());
+            if (state.succeeds(peer, [&] { return state.copy_to_host(envelope.payload); }))
               state.config.transport->send(std::move(envelope));
           },
           [](Ping) { return Pong{}; }};
 }
 
 IncomingStagerActor::behavior_type incoming_stager(
-    IncomingStagerActor::stateful_pointer<StagerState> self, StagerConfig config, PeerActor peer,
-    OutgoingStagerActor outgoing) {
+    IncomingStagerActor::stateful_pointer<StagerState> self, StagerConfig config,
+    LocalPeerActor peer, OutgoingStagerActor outgoing) {
   StagerState& state = self->state;
   state.config = std::move(config);
   state.transfers = transfers_of(state.config);
   self->link_to(peer);
-  return {[&state, peer](Envelope& envelope) {
-            const bool is_here =
-                state.config.transport->by_reference(envelope.from, state.config.rank);
-            if (is_here || state.succeeds([&] { return state.copy_to_device(envelope.payload); }))
-              caf::anon_send(peer, std::move(envelope));
-          },
-          [self, peer, outgoing](PeerLost& lost) {
-            self->request(outgoing, caf::infinite, Ping{})
-                .then([peer, lost](Pong) { caf::anon_send(peer, lost); },
-                      [](const caf::error&) {});  // the peer has ended
-          }};
+  return {
+      [&state, peer](Envelope& envelope) {
+        const bool is_here = state.config.transport->by_reference(envelope.from, state.config.rank);
+        if (is_here || state.succeeds(peer, [&] { return state.copy_to_device(envelope.payload); }))
+          caf::anon_send(peer, std::move(envelope));
+      },
+      [self, peer, outgoing](PeerLost& lost) {
+        self->request(outgoing, caf::infinite, Ping{})
+            .then([peer, lost](Pong) { caf::anon_send(peer, lost); },
+                  [](const caf::error&) {});  // the peer has ended
+      }};
 }
 
 }  // namespace grapevine

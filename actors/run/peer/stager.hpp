@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "actors/protocol.hpp"
+#include "actors/run/peer/local_peer.hpp"
 #include "gpu/device.hpp"
 #include "gpu/transfers.hpp"
 #include "net/transport.hpp"
@@ -14,15 +14,15 @@ struct StagerConfig {
   Rank rank = 0;
   std::shared_ptr<DeviceRuntime> device;  // of the rank's model, with streams of this actor's own
   std::shared_ptr<Transport> transport;
-  SupervisorActor supervisor;     // receives the error of a device that fails
   std::uint64_t model_bytes = 0;  // of all parameters
-  Duration patience{0};           // the longest wait for a copy, and for the work before it
+  Duration timeout{0};            // the longest wait for a copy, and for the work before it
 };
 
 struct StagerState {
-  // Runs `copies`, which returns Expected<void>. Where it fails or throws, the run ends.
+  // Runs `copies`, which returns Expected<void>. Where it fails or throws, the peer gets
+  // StagingFailed.
   template <class Copies>
-  bool succeeds(Copies copies);
+  bool succeeds(const LocalPeerActor& peer, Copies copies);
   Expected<void> copy_to_host(Payload& payload);
   Expected<void> copy_to_device(Payload& payload);
 
@@ -36,14 +36,14 @@ struct StagerState {
 // own, so that neither the peer nor its stream waits for them: an outgoing message waits here until
 // its values are written and copied. All messages to other processes, and all that arrive, pass in
 // their order: each pair of ranks remains FIFO. Both actors end with the peer, which links to the
-// outgoing one. Spawn both detached, as they block; the virtual runtime spawns them on its
-// scheduler.
+// outgoing one, whose messages come from the peer itself. Spawn both detached, as they block; the
+// virtual runtime spawns them on its scheduler.
 OutgoingStagerActor::behavior_type outgoing_stager(
     OutgoingStagerActor::stateful_pointer<StagerState> self, StagerConfig config);
 // The peer receives the loss of a rank once what it had sent before has left `outgoing`: none of it
 // reaches a later life of that rank.
 IncomingStagerActor::behavior_type incoming_stager(
-    IncomingStagerActor::stateful_pointer<StagerState> self, StagerConfig config, PeerActor peer,
-    OutgoingStagerActor outgoing);
+    IncomingStagerActor::stateful_pointer<StagerState> self, StagerConfig config,
+    LocalPeerActor peer, OutgoingStagerActor outgoing);
 
 }  // namespace grapevine

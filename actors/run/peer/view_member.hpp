@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/view.hpp"
 #include "actors/record/by_rank.hpp"
 #include "algorithms/env.hpp"
 
@@ -73,7 +73,7 @@ class ViewMember {
   // reported in between is not among them.
   void join();
   // Until its next view.
-  void rest() { stage_ = Stage::closed; }
+  void suspend() { stage_ = Stage::closed; }
   // From a checkpoint of that view. `alive`: at least as many as ranks.
   void restore(std::int64_t number, std::vector<bool> alive);
 

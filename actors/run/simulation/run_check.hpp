@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/run/runtime.hpp"
+#include "algorithms/wiring/role_type.hpp"
 #include "messages/trace/trace_record.hpp"
 #include "net/sim/sim_transport.hpp"
 
@@ -28,12 +29,7 @@ struct CheckedRun {
   bool compares_operations = true;  // by their numbers; not where the wiring changes
 
   // How gradients enter the models, where that is plain arithmetic: x <- x - rate g.
-  enum class Arithmetic {
-    none,   // not known
-    means,  // each operation takes the mean gradient of its members
-    sums    // the sum of all models falls by that of all gradients
-  };
-  Arithmetic arithmetic = Arithmetic::none;
+  GradientSums gradient_sums = GradientSums::unknown;
   // Ranks send entries of their gradients as they are, and keep the others for later messages.
   bool feeds_back = false;
   double rate = 0;

@@ -42,29 +42,30 @@ caf::behavior rank_killer(caf::event_based_actor* self, std::shared_ptr<Transpor
 }
 
 // Stops the run at a time, as a signal to its process would.
-caf::behavior run_stopper(caf::event_based_actor* self, const SupervisorActor& head, Duration at) {
+caf::behavior run_stopper(caf::event_based_actor* self, const SupervisorActor& supervisor,
+                          Duration at) {
   self->delayed_send(self, at, caf::ok_atom::value);
   return {[=](caf::ok_atom) {
-    self->send(head, StopRequested{});
+    self->send(supervisor, StopRequested{});
     self->quit();
   }};
 }
 
 constexpr Duration kPlaceInterval = std::chrono::milliseconds(10);
-constexpr Duration kPlacePatience = std::chrono::seconds(10);
+constexpr Duration kPlaceTimeout = std::chrono::seconds(10);
 
 // Returns a rank at a time, as a process would that takes the place of a lost one. `spawn`: the
 // actor of the rank.
-caf::behavior rank_restarter(caf::event_based_actor* self, const SupervisorActor& head, Return back,
-                             std::function<PeerActor()> spawn) {
+caf::behavior rank_restarter(caf::event_based_actor* self, const SupervisorActor& supervisor,
+                             Return back, std::function<PeerActor()> spawn) {
   const auto take_place = [=](const Place& place) {
-    if (place.granted) self->send(head, ProcessReturned{0, back.rank, {}, {spawn()}});
+    if (place.granted) self->send(supervisor, ProcessReturned{0, back.rank, {}, {spawn()}});
     if (place.granted || !place.later) return self->quit();
     self->delayed_send(self, kPlaceInterval, caf::ok_atom::value);
   };
   self->delayed_send(self, back.at, caf::ok_atom::value);
   return {[=](caf::ok_atom) {
-    self->request(head, kPlacePatience, AskPlace{0, back.rank})
+    self->request(supervisor, kPlaceTimeout, AskPlace{0, back.rank})
         .then(take_place, [=](const caf::error&) { self->quit(); });
   }};
 }
@@ -93,8 +94,8 @@ bool jump(Scheduler& scheduler, VirtualWorld& world, std::int64_t start_ns) {
 }
 
 // Closes the trace of a run that cannot end: the trace then shows the last acts of each rank.
-void close_trace_of(Scheduler& scheduler, const SupervisorActor& head, const CrewBuilder& builder,
-                    const std::vector<PeerActor>& peers) {
+void close_trace_of(Scheduler& scheduler, const SupervisorActor& supervisor,
+                    const CrewBuilder& builder, const std::vector<PeerActor>& peers) {
   const TracerActor& tracer = builder.crew().tracer;
   if (!tracer) return;
   constexpr int kMostEvents = 1'000'000;  // it may be stuck in messages without end
@@ -102,7 +103,7 @@ void close_trace_of(Scheduler& scheduler, const SupervisorActor& head, const Cre
     for (int i = 0; i < kMostEvents && scheduler.try_run_once(); ++i) {
     }
   };
-  caf::anon_send_exit(head, caf::exit_reason::kill);
+  caf::anon_send_exit(supervisor, caf::exit_reason::kill);
   for (const auto* actors : {&peers, &builder.later_servers()})
     for (const PeerActor& peer : *actors)
       if (peer) caf::anon_send(peer, FlushTrace{});
@@ -112,13 +113,13 @@ void close_trace_of(Scheduler& scheduler, const SupervisorActor& head, const Cre
 }
 
 // Ends all actors of a run that has not ended: its timers would continue without end.
-void kill_all(const SupervisorActor& head, const CrewBuilder& builder,
+void kill_all(const SupervisorActor& supervisor, const CrewBuilder& builder,
               const std::vector<PeerActor>& peers) {
   const BeginRun& crew = builder.crew();
   const auto kill = [](const auto& actor) {
     if (actor) caf::anon_send_exit(actor, caf::exit_reason::kill);
   };
-  kill(head);
+  kill(supervisor);
   for (const PeerActor& peer : peers) kill(peer);
   for (const PeerActor& server : builder.later_servers()) kill(server);
   kill(crew.evaluator);
@@ -132,14 +133,14 @@ Timestamp time_since(Scheduler& scheduler, std::int64_t start_ns) {
 
 // One event at a time, until the run has ended. Returns why it has not, or nothing.
 std::optional<Error> run_events(Scheduler& scheduler, VirtualWorld& world, std::int64_t start_ns,
-                                const SupervisorActor& head, const Recorder& recorder) {
+                                const SupervisorActor& supervisor, const Recorder& recorder) {
   constexpr std::uint64_t kPollEvery = 1024;  // events
   bool stopping = false;
   for (; !recorder.result(); ++world.events) {
     if (!stopping && world.stop_requested && world.events % kPollEvery == 0 &&
         world.stop_requested()) {
       stopping = true;
-      caf::anon_send(head, StopRequested{});
+      caf::anon_send(supervisor, StopRequested{});
     }
     choose_actor(scheduler, world);
     if (scheduler.try_run_once()) continue;
@@ -170,29 +171,29 @@ RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
   const std::int64_t start_ns = builder.trace_zero_ns();
   if (world.network)
     world.network->set_clock([&scheduler, start_ns] { return time_since(scheduler, start_ns); });
-  const SupervisorActor head = builder.build(recorder);
+  const SupervisorActor supervisor = builder.build(recorder);
   const auto peers = std::make_shared<std::vector<PeerActor>>(builder.crew().peers);
   std::vector<caf::actor> faults;
   for (const Return& back : config.returns)
-    faults.push_back(
-        system.spawn(rank_restarter, head, back, [&builder, head, peers, rank = back.rank] {
+    faults.push_back(system.spawn(
+        rank_restarter, supervisor, back, [&builder, supervisor, peers, rank = back.rank] {
           PeerActor& peer = (*peers)[static_cast<std::size_t>(rank)];
-          peer = builder.spawn_peer(rank, builder.across_link(head), builder.crew().evaluator,
+          peer = builder.spawn_peer(rank, builder.across_link(supervisor), builder.crew().evaluator,
                                     builder.crew().tracer);
           return builder.across_link(peer);
         }));
   for (const Death& death : config.deaths)
     faults.push_back(system.spawn(rank_killer, config.transport, death, peers));
-  if (config.stop_at) faults.push_back(system.spawn(run_stopper, head, *config.stop_at));
-  const std::optional<Error> stuck = run_events(scheduler, world, start_ns, head, *recorder);
-  if (stuck) close_trace_of(scheduler, head, builder, *peers);
+  if (config.stop_at) faults.push_back(system.spawn(run_stopper, supervisor, *config.stop_at));
+  const std::optional<Error> stuck = run_events(scheduler, world, start_ns, supervisor, *recorder);
+  if (stuck) close_trace_of(scheduler, supervisor, builder, *peers);
   if (world.network) {
     world.network->close();
   } else {
     for (Rank rank = 0; rank < config.world_size(); ++rank) config.transport->detach(rank);
   }
   // Messages in a slow control plane, for example the end of a peer, will not arrive.
-  if (stuck || world.control_delay > Duration::zero()) kill_all(head, builder, *peers);
+  if (stuck || world.control_delay > Duration::zero()) kill_all(supervisor, builder, *peers);
   // Faults that are not due yet, and ranks that wait for a place, would wait for ever.
   for (const caf::actor& fault : faults) caf::anon_send_exit(fault, caf::exit_reason::kill);
   scheduler.run();

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/record.hpp"
 #include "actors/run/supervision/run_members.hpp"
 #include "messages/time.hpp"
 
@@ -20,7 +20,7 @@ struct CheckpointPlan {
 };
 
 // A checkpoint is a cut, for which each rank sends its state, and then the writing of those states.
-// One is made at a time. A cut has a patience of its own, because no steps need be taken during it.
+// One is made at a time. A cut has a timeout of its own, because no steps need be taken during it.
 // `now`: of the caller's clock. Sends nothing. Not thread-safe.
 class CheckpointRounds {
  public:
@@ -58,10 +58,8 @@ class CheckpointRounds {
   void note_part(Timestamp now) { news_ = now; }
   // Whether the cut in progress has id `cut`.
   bool awaits(std::int64_t cut) const { return cutting_ && cut == id_; }
-  // Whether the cut has received no state for longer than `patience`.
-  bool overdue(Timestamp now, Duration patience) const {
-    return cutting_ && now - news_ > patience;
-  }
+  // Whether the cut has received no state for longer than `timeout`.
+  bool overdue(Timestamp now, Duration timeout) const { return cutting_ && now - news_ > timeout; }
   void cancel();
   // A change of members interrupts the cut in progress, if any: it is due again.
   void interrupt();

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/run.hpp"
 
 namespace grapevine {
 

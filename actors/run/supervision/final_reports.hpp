@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <map>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/supervisor.hpp"
 #include "actors/run/supervision/run_members.hpp"
 
 namespace grapevine {

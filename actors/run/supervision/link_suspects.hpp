@@ -4,7 +4,7 @@
 #include <map>
 #include <optional>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/supervisor.hpp"
 #include "actors/run/supervision/run_members.hpp"
 #include "messages/expected.hpp"
 #include "messages/time.hpp"

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "actors/protocol/record.hpp"
+
 namespace grapevine {
 namespace {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/supervisor.hpp"
 #include "actors/run/supervision/run_members.hpp"
 #include "actors/run/supervision/training_progress.hpp"
 
@@ -24,11 +24,12 @@ struct RunResult {
   std::int64_t destroyed = 0;        // of the ledger's pending ones: of lost ranks
   std::vector<double> step_seconds;  // of all ranks; of long runs a sample
   std::map<Rank, StateDict> measures;  // of roles, by rank; none where a role has none
-  std::vector<Rank> lost;              // ranks that died while the others continued, and are so
-  std::vector<Rank> vacant;            // places that no rank has taken
-  std::int64_t views = 1;              // sets of members, one after the other
-  std::int64_t returned = 0;           // how often a rank that was lost has joined again
-  std::int64_t joined = 0;             // ranks that have taken a vacant place
+  // Ranks that died while the others continued, and are so; also those whose loss ended the run.
+  std::vector<Rank> lost;
+  std::vector<Rank> vacant;   // places that no rank has taken
+  std::int64_t views = 1;     // sets of members, one after the other
+  std::int64_t returned = 0;  // how often a rank that was lost has joined again
+  std::int64_t joined = 0;    // ranks that have taken a vacant place
   // Of training, also before the checkpoint of a resumed run: to the last change of a model,
   // without the validations and the writing that follow.
   double seconds = 0;

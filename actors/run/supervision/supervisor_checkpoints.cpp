@@ -8,7 +8,7 @@ namespace grapevine {
 
 // `cut`: that checkpoints_ has begun.
 void SupervisorState::begin_checkpoint(std::int64_t cut) {
-  // Progress is no longer measured in steps: the cut has its own patience.
+  // Progress is no longer measured in steps: the cut has its own timeout.
   if (stage_ == Stage::draining) last_news_ = now();
   if (crew_.processes() == 1) return crew_.send_to_ranks(TakeSnapshot{cut, ""});
   const std::string shards = shard_folder(config_.checkpoint_folder, cut).string();

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kBurst = 8;
 constexpr Duration kBetweenBursts = std::chrono::seconds(30);
-constexpr Duration kClockPatience = std::chrono::seconds(2);
+constexpr Duration kClockTimeout = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -36,7 +36,7 @@ void SupervisorState::compare_clocks(CompareClocks again) {
     return self_->delayed_send(SupervisorActor{self_}, kBetweenBursts, again);
   }
   const std::int64_t sent = trace_now();
-  self_->request(crew_.agent_of(again.process), kClockPatience, AskClock{})
+  self_->request(crew_.agent_of(again.process), kClockTimeout, AskClock{})
       .then(
           [this, again, sent](const ClockReading& reading) {
             if (stage_ == Stage::closing || stage_ == Stage::ended) return;

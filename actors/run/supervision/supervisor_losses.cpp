@@ -8,7 +8,7 @@
 namespace grapevine {
 namespace {
 
-constexpr Duration kAnswerPatience = std::chrono::seconds(2);  // of a process that may be gone
+constexpr Duration kAnswerTimeout = std::chrono::seconds(2);  // of a process that may be gone
 
 constexpr char kProcessEnded[] = "it ended or cannot be reached any more; its own output says why";
 
@@ -38,7 +38,10 @@ void SupervisorState::on_process_down(std::int32_t process) {
   // A process that has announced its end ended as it should.
   if (stage_ == Stage::closing && !closing_.close_process(process)) return;
   report_process_lost(process);
-  if (stage_ == Stage::closing) return end_if_closed();
+  if (stage_ == Stage::closing) {
+    if (result_.error) note_gone(members_.remaining_ranks_of(process));
+    return end_if_closed();
+  }
   // A transport may have reported the loss of a joining rank before HoldForView, to ranks for which
   // it was lost already.
   for (const Rank rank : members_.remaining_ranks_of(process))
@@ -46,6 +49,19 @@ void SupervisorState::on_process_down(std::int32_t process) {
   for (const Rank rank : members_.remaining_ranks_of(process))
     if (!on_rank_down(rank, kProcessEnded)) return;
   begin_view_change();
+}
+
+// Their loss ends the run, or follows its failure.
+void SupervisorState::note_gone(const std::vector<Rank>& ranks) {
+  gone_.insert(ranks.begin(), ranks.end());
+}
+
+// The rank, and with it all of its process where that is lost.
+void SupervisorState::fail_without(Rank rank, std::string why) {
+  const std::int32_t process = members_.process_of(rank);
+  note_gone(members_.is_process_lost(process) ? members_.remaining_ranks_of(process)
+                                              : std::vector<Rank>{rank});
+  fail({Errc::peer_down, std::move(why)});
 }
 
 // Reports to every transport, so that none waits for the process. Transports report to their ranks,
@@ -68,21 +84,21 @@ bool SupervisorState::on_rank_down(Rank rank, const std::string& why) {
       members_.processes() == 1 ? "" : " of process " + std::to_string(members_.process_of(rank));
   const std::string gone = "rank " + std::to_string(rank) + process + " is gone: ";
   if (!config_.tolerates_worker_loss || rank >= members_.workers()) {
-    fail({Errc::peer_down, gone + why});
+    fail_without(rank, gone + why);
     return false;
   }
   const std::int32_t remaining = members_.remaining_workers() - 1;
   if (remaining < config_.min_workers) {
-    fail({Errc::peer_down,
-          fmt::format("{}{}; {} of {} ranks that train remain, and --min-ranks needs {}", gone, why,
-                      remaining, members_.workers(), config_.min_workers)});
+    fail_without(
+        rank, fmt::format("{}{}; {} of {} ranks that train remain, and --min-ranks needs {}", gone,
+                          why, remaining, members_.workers(), config_.min_workers));
     return false;
   }
   // Without a model at its end the run would go on in vain.
   if (members_.process_of(rank) == 0 && !fetches_models_without(rank)) {
-    fail({Errc::peer_down, gone + why +
-                               "; it was the last rank of process 0, which took the models of the "
-                               "others through it"});
+    fail_without(rank, gone + why +
+                           "; it was the last rank of process 0, which took the models of the "
+                           "others through it");
     return false;
   }
   const std::string left = fmt::format("rank {} has left: ", rank);
@@ -130,7 +146,7 @@ void SupervisorState::on_link_lost(LinkLost lost) {
 // Repeated until the process answers or is lost.
 void SupervisorState::ask_whether_alive(std::int32_t process) {
   if (stage_ == Stage::closing || !suspects_.has(process)) return;
-  self_->request(crew_.agent_of(process), kAnswerPatience, Ping{})
+  self_->request(crew_.agent_of(process), kAnswerTimeout, Ping{})
       .then([this, process](Pong) { on_answer(process); },
             [this, process](const caf::error& error) { on_no_answer(process, error); });
 }
@@ -151,7 +167,7 @@ void SupervisorState::on_no_answer(std::int32_t process, const caf::error& error
         fmt::format("process {}, to which rank {} has lost its link, does not answer: it counts as "
                     "lost after {}",
                     process, silence->reporter, seconds_text(config_.silence)));
-  self_->delayed_send(SupervisorActor{self_}, kAnswerPatience, AskAgain{process});
+  self_->delayed_send(SupervisorActor{self_}, kAnswerTimeout, AskAgain{process});
 }
 
 // An answer may wait behind the work for a state.

@@ -6,6 +6,7 @@
 #include "actors/record/resume_hint.hpp"
 #include "actors/run/supervisor.hpp"
 #include "actors/run/whole_epochs.hpp"
+#include "messages/exit_code.hpp"
 
 namespace grapevine {
 namespace {
@@ -123,7 +124,7 @@ Place SupervisorState::on_ask_place(AskPlace ask) {
   if (!known) return refuse(false, "is not of this run");
   if (const char* why = why_joins_are_refused()) return refuse(false, why);
   const bool lost = alone ? members_.is_lost(ask.rank) : members_.is_process_lost(ask.process);
-  if (!lost) return refuse(true, "is not lost: is a rank started twice?");
+  if (!lost) return refuse(true, kPlaceTaken);
   // Asked again, it has not received the answer.
   const bool again =
       returning_ && returning_->process == ask.process && returning_->rank == ask.rank;
@@ -174,7 +175,7 @@ void SupervisorState::on_process_returned(ProcessReturned& returned) {
     waits_.bring_back(rank, members_.process_of(rank), now());
     joins ? config_.observer->on_rank_joined(rank) : config_.observer->on_rank_returned(rank);
   }
-  if (returned.process > 0) greet(returned.process, joins);
+  if (returned.process > 0) report_joined(returned.process, joins);
   begin_view_change();
 }
 
@@ -189,7 +190,7 @@ void SupervisorState::dismiss_late(const ProcessReturned& late) {
 }
 
 // What the other processes know already. `joins`: in a vacant place.
-void SupervisorState::greet(std::int32_t process, bool joins) {
+void SupervisorState::report_joined(std::int32_t process, bool joins) {
   config_.observer->on_warning(
       fmt::format("process {} has joined{}", process, joins ? "" : " again"));
   if (!result_.checkpoint.empty())

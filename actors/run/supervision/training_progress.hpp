@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/record.hpp"
 #include "actors/run/supervision/run_members.hpp"
 
 namespace grapevine {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/view.hpp"
 #include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/plan.hpp"
 

@@ -17,6 +17,7 @@
 #include <tuple>
 
 #include "actors/cluster/node_agent.hpp"
+#include "messages/exit_code.hpp"
 
 namespace grapevine {
 namespace node_pool_test {
@@ -540,8 +541,21 @@ class NodePoolThatContinues : public NodePoolTest {
     submit.restarts = restarts;
     return submit;
   }
-  // On nodes with two slots each.
+  // All `processes` have joined.
+  void report_begun(std::int64_t job, std::int32_t processes, std::int32_t places = 0,
+                    std::int32_t least = 0) {
+    const RunBegin begin{processes, std::max(processes, places),
+                         least > 0 ? least : processes / 2 + 1};
+    send_by_node(0, RankOutput{{}, job, 0, true, text_of(begin)});
+    await_pool();
+  }
   std::int64_t begin(int nodes, const SubmitJob& submit) {
+    const std::int64_t id = submit_on(nodes, submit);
+    report_begun(id, submit.processes, submit.places, submit.least);
+    return id;
+  }
+  // On nodes with two slots each; the run has not begun.
+  std::int64_t submit_on(int nodes, const SubmitJob& submit) {
     for (int node = 0; node < nodes; ++node) EXPECT_FALSE(ask<Enlisted>(enlistment(2)).refused);
     const JobAccepted accepted = ask<JobAccepted>(submit);
     EXPECT_FALSE(accepted.refused) << accepted.error.message;
@@ -583,14 +597,14 @@ TEST_F(NodePoolThatContinues, AKilledProcessIsStartedAgainWhereItRan) {
   EXPECT_EQ(std::make_tuple(start.slot, start.here, start.job), std::make_tuple(1, 2, id));
   EXPECT_EQ(start.nonce, heard_->read([this] { return heard_->started[0].second.nonce; }));
   EXPECT_TRUE(
-      await_line("rank 3 on node 10.0.0.1:7 was killed by signal 9 (SIGKILL): starting it "
+      await_line("process 3 on node 10.0.0.1:7 was killed by signal 9 (SIGKILL): starting it "
                  "again (1 of 2); the others continue"));
   exit(id, 1, 3);  // it has lost a link
   std::tie(node, start) = start_number(3);
   EXPECT_EQ(std::make_tuple(node, start.first, start.slot), std::make_tuple(0, 1, 1));
   exit(id, 2, -1, SIGSEGV);
   EXPECT_TRUE(
-      await_line("rank 2 on node 10.0.0.1:7 was killed by signal 11 (SIGSEGV): the others "
+      await_line("process 2 on node 10.0.0.1:7 was killed by signal 11 (SIGSEGV): the others "
                  "continue"));
   EXPECT_EQ(count_starts(), 4U) << "no restart is left";
   for (const std::int32_t process : {1, 3, 0}) exit(id, process, 0);
@@ -601,6 +615,8 @@ TEST_F(NodePoolThatContinues, AKilledProcessIsStartedAgainWhereItRan) {
 TEST_F(NodePoolThatContinues, TheLocalRankIsBelowTheNumberOfLocalRanks) {
   for (const std::int32_t slots : {1, 3}) EXPECT_FALSE(ask<Enlisted>(enlistment(slots)).refused);
   const std::int64_t id = ask<JobAccepted>(lasting_job(4)).job;
+  EXPECT_TRUE(heard_->wait([this] { return heard_->started.size() == 2; }));
+  report_begun(id, 4);
   exit_on(1, id, 1, 0);  // drained: it has slot 0
   exit_on(1, id, 3, -1, SIGKILL);
   const StartRanks start = start_number(2).second;
@@ -655,6 +671,15 @@ TEST_F(NodePoolThatContinues, AFrozenProcessDoesNotHoldUpTheEnd) {
   EXPECT_FALSE(await_end().failed);
 }
 
+TEST_F(NodePoolThatContinues, ANodeThatDiesAfterTheRunDoesNotChangeItsResult) {
+  const std::int64_t id = begin(2, lasting_job(4));
+  exit(id, 0, 0);
+  await_pool();
+  caf::anon_send_exit(nodes_[1], caf::exit_reason::kill);
+  exit(id, 1, 0);
+  EXPECT_FALSE(await_end().failed);
+}
+
 // All others have ended without it.
 TEST_F(NodePoolThatContinues, AFrozenProcessZeroIsNotWaitedForWithoutEnd) {
   grace_ = std::chrono::milliseconds(1);
@@ -671,6 +696,97 @@ TEST_F(NodePoolThatContinues, AFrozenProcessZeroIsNotWaitedForWithoutEnd) {
   EXPECT_EQ(ended.error.message.rfind("process 0 is gone", 0), 0U) << ended.error.message;
 }
 
+// The others would wait for it until the deadline of the rendezvous.
+TEST_F(NodePoolThatContinues, AProcessThatFailsBeforeTheRunHasBegunEndsTheJob) {
+  const std::int64_t id = submit_on(2, lasting_job(4));
+  send_by_node(2, RankOutput{{}, id, 2, true, "error: no memory for the model"});
+  exit(id, 2, 1);
+  EXPECT_TRUE(await_signal(0, SIGTERM));
+  for (const std::int32_t process : {0, 1, 3}) {
+    send_by_node(
+        process,
+        RankOutput{{}, id, process, true, "error: stopped by a signal before training began"});
+    exit(id, process, 1);
+  }
+  const JobEnded ended = await_end();
+  EXPECT_EQ(ended.error.code, Errc::failed);
+  EXPECT_EQ(ended.error.message, "process 2 on node 10.0.0.1:7: no memory for the model");
+}
+
+TEST_F(NodePoolThatContinues, OneThatIsKilledBeforeTheRunHasBegunIsStartedAgainOrEndsTheJob) {
+  const std::int64_t id = submit_on(2, lasting_job(4, 0, 1));
+  exit(id, 3, -1, SIGKILL);
+  EXPECT_EQ(start_number(2).second.first, 3);
+  EXPECT_TRUE(await_line("starting it again (1 of 1); the others wait"));
+  exit(id, 3, -1, SIGKILL);
+  EXPECT_TRUE(await_signal(0, SIGTERM));
+  for (const std::int32_t process : {0, 1, 2}) exit(id, process, -1, SIGTERM);
+  const JobEnded ended = await_end();
+  EXPECT_EQ(ended.error.code, Errc::peer_down);
+  EXPECT_EQ(ended.error.message, "process 3 on node 10.0.0.1:7 was killed by signal 9 (SIGKILL)");
+}
+
+TEST_F(NodePoolThatContinues, ANodeThatDiesBeforeTheRunHasBegunIsReplacedWholeOrEndsTheJob) {
+  const std::int64_t id = submit_on(3, lasting_job(4));
+  caf::anon_send_exit(nodes_[1], caf::exit_reason::kill);
+  for (const std::size_t index : {std::size_t{2}, std::size_t{3}})
+    EXPECT_EQ(start_number(index).first, 2) << "the third node is free";
+  EXPECT_TRUE(await_line("died during the job, with processes 2, 3: the others wait"));
+  caf::anon_send_exit(nodes_[2], caf::exit_reason::kill);
+  EXPECT_TRUE(await_signal(0, SIGTERM));
+  for (const std::int32_t process : {0, 1}) exit(id, process, -1, SIGTERM);
+  const JobEnded ended = await_end();
+  EXPECT_EQ(ended.error.code, Errc::peer_down);
+  EXPECT_EQ(ended.error.message.rfind("node 10.0.0.2:7 (host) died during the job", 0), 0U)
+      << ended.error.message;
+}
+
+// One in a vacant place is not waited for. The line is the pool's alone.
+TEST_F(NodePoolThatContinues, ABeginIsThatOfTheFirstProcesses) {
+  const std::int64_t id = submit_on(2, lasting_job(4, 6));
+  EXPECT_FALSE(ask<Enlisted>(enlistment(2)).refused);
+  EXPECT_EQ(start_number(3).second.first, 5);
+  exit_on(2, id, 5, 1);
+  EXPECT_TRUE(await_line("process 5 on node 10.0.0.2:7 exited with code 1: the others wait"));
+  const std::string line = text_of(RunBegin{4, 6, 3});
+  send_by_node(2, RankOutput{{}, id, 2, true, line});  // this is process 0's to say
+  report_begun(id, 4, 6, 3);
+  exit(id, 2, 1);
+  EXPECT_TRUE(await_line("process 2 on node 10.0.0.1:7 exited with code 1: the others continue"));
+  const auto lines = heard_->read([this] { return heard_->output; });
+  EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                          [&](const JobOutput& output) { return output.line == line; }),
+            1);
+}
+
+// Its submitter knows neither its places nor how many processes it needs.
+TEST_F(NodePoolThatContinues, AResumedJobReportsItsPlaces) {
+  const std::int64_t id = submit_on(2, lasting_job(3));
+  EXPECT_FALSE(ask<Enlisted>(enlistment(2)).refused);
+  EXPECT_EQ(count_starts(), 2U) << "no place is known";
+  report_begun(id, 3, 6, 3);
+  EXPECT_EQ(start_number(2).second.first, 3);
+  EXPECT_EQ(start_number(3).second.first, 4);
+  EXPECT_EQ(start_number(3).second.processes, 6);
+  EXPECT_EQ(count_starts(), 4U) << "the slot of the second node was free when the job began";
+  EXPECT_FALSE(ask<Enlisted>(enlistment(2)).refused);
+  EXPECT_EQ(start_number(4).second.first, 5);
+  EXPECT_EQ(count_starts(), 5U);
+}
+
+// Process 0 listens for other nodes: the places of a resumed run are known too late for that.
+TEST_F(NodePoolThatContinues, AResumedJobOfOneNodeMayGrow) {
+  SubmitJob submit = lasting_job(2);
+  submit.arguments.push_back("--resume=run");
+  submit_on(1, submit);
+  EXPECT_TRUE(start_number(0).second.grows);
+}
+
+TEST_F(NodePoolThatContinues, AnotherJobOfOneNodeStaysThere) {
+  submit_on(1, lasting_job(2));
+  EXPECT_FALSE(start_number(0).second.grows);
+}
+
 // It may be why the others did not come far.
 TEST_F(NodePoolThatContinues, AnEarlierFailureIsNamedBesideThatOfProcessZero) {
   const std::int64_t id = begin(2, lasting_job(4));
@@ -679,9 +795,10 @@ TEST_F(NodePoolThatContinues, AnEarlierFailureIsNamedBesideThatOfProcessZero) {
   send_by_node(0, RankOutput{{}, id, 0, true, "error: process 2 did not join within 60 s"});
   exit(id, 0, 1);
   for (const std::int32_t process : {1, 3}) exit(id, process, 1);
-  EXPECT_EQ(await_end().error.message,
-            "rank 0 on node 10.0.0.0:7: process 2 did not join within 60 s; before that rank 2 on "
-            "node 10.0.0.1:7: no memory for the model");
+  EXPECT_EQ(
+      await_end().error.message,
+      "process 0 on node 10.0.0.0:7: process 2 did not join within 60 s; before that process 2 on "
+      "node 10.0.0.1:7: no memory for the model");
 }
 
 TEST_F(NodePoolThatContinues, OtherEndsAreThoseOfTheJob) {
@@ -699,6 +816,7 @@ TEST_F(NodePoolThatContinues, OtherEndsAreThoseOfTheJob) {
       heard_->started.clear();
     });
     id = ask<JobAccepted>(lasting_job(4)).job;
+    report_begun(id, 4);
     return ended.error.code;
   };
   EXPECT_EQ(ends_with(2, 2, 0), Errc::bad_input);
@@ -715,7 +833,7 @@ TEST_F(NodePoolThatContinues, FreeSlotsTakeThePlacesOfANodeThatDies) {
   EXPECT_EQ(std::make_tuple(start.first, start.count, start.slot, start.here),
             std::make_tuple(2, 1, 1, 2));
   EXPECT_TRUE(
-      await_line("node 10.0.0.1:7 (host) died during the job, with ranks 2, 3: the others "
+      await_line("node 10.0.0.1:7 (host) died during the job, with processes 2, 3: the others "
                  "continue"));
   // A node that comes later takes the other one.
   EXPECT_FALSE(ask<Enlisted>(enlistment(2)).refused);
@@ -728,6 +846,40 @@ TEST_F(NodePoolThatContinues, FreeSlotsTakeThePlacesOfANodeThatDies) {
   EXPECT_FALSE(await_end().failed);
 }
 
+// The processes of a silent node may train on: one in the place of such a process is refused until
+// they end.
+TEST_F(NodePoolThatContinues, AReplacementThatFindsItsPlaceTakenIsStartedAgain) {
+  const std::int64_t id = begin(3, lasting_job(5));
+  caf::anon_send_exit(nodes_[1], caf::exit_reason::kill);
+  EXPECT_EQ(start_number(3).second.first, 2);
+  const auto says = [&](std::size_t node, std::int32_t process, const std::string& line) {
+    caf::anon_send(pool_, seals_.at(node).sealed(system_, RankOutput{{}, id, process, true, line}));
+  };
+  says(2, 2, std::string("error: process 2 on host ") + kPlaceTaken);
+  exit_on(2, id, 2, 2);
+  const auto [node, start] = start_number(4);
+  EXPECT_EQ(std::make_tuple(node, start.first), std::make_tuple(2, 2));
+  EXPECT_TRUE(await_line("exited with code 2: starting it again (1 of 2); the others continue"));
+  says(2, 2, "error: no such file");
+  exit_on(2, id, 2, 2);
+  EXPECT_TRUE(await_line("exited with code 2: the others continue"));
+  EXPECT_EQ(count_starts(), 5U);
+}
+
+// A drain makes room on a node; its slot is not to be taken at once.
+TEST_F(NodePoolThatContinues, ANodeThatJoinsTakesThePlaceOfADrainedProcess) {
+  const std::int64_t id = begin(2, lasting_job(4, 5));
+  exit(id, 3, 0);
+  EXPECT_EQ(count_starts(), 2U);
+  EXPECT_FALSE(ask<Enlisted>(enlistment(2)).refused);
+  EXPECT_EQ(start_number(2).second.first, 3);
+  EXPECT_EQ(start_number(3).second.first, 4);
+  for (const auto& [on, process] :
+       std::vector<std::pair<std::size_t, std::int32_t>>{{2, 3}, {2, 4}, {1, 2}, {0, 1}, {0, 0}})
+    exit_on(on, id, process, 0);
+  EXPECT_FALSE(await_end().failed);
+}
+
 // With as many places as --max-ranks has.
 TEST_F(NodePoolThatContinues, ANodeThatJoinsTakesVacantPlaces) {
   const std::int64_t id = begin(2, lasting_job(3, 5));
@@ -735,7 +887,7 @@ TEST_F(NodePoolThatContinues, ANodeThatJoinsTakesVacantPlaces) {
   EXPECT_TRUE(start_number(0).second.grows);
   EXPECT_EQ(count_starts(), 2U) << "the free slot was there when the job began";
   exit(id, 2, 1);  // failed by itself: not started again
-  EXPECT_TRUE(await_line("rank 2 on node 10.0.0.1:7 exited with code 1: the others continue"));
+  EXPECT_TRUE(await_line("process 2 on node 10.0.0.1:7 exited with code 1: the others continue"));
   EXPECT_FALSE(ask<Enlisted>(enlistment(2)).refused);
   EXPECT_EQ(start_number(2).second.first, 2) << "lost places come first";
   EXPECT_EQ(start_number(2).second.processes, 3);
@@ -746,7 +898,7 @@ TEST_F(NodePoolThatContinues, ANodeThatJoinsTakesVacantPlaces) {
   EXPECT_EQ(start_number(4).second.first, 4);
   EXPECT_EQ(count_starts(), 5U) << "there is no other place";
   exit_on(2, id, 3, 2);  // it could not take part
-  EXPECT_TRUE(await_line("rank 3 on node 10.0.0.2:7 exited with code 2: the others continue"));
+  EXPECT_TRUE(await_line("process 3 on node 10.0.0.2:7 exited with code 2: the others continue"));
   // Those that have not joined by the end of process 0 are told so.
   exit(id, 0, 0);
   EXPECT_TRUE(heard_->wait([this] { return heard_->to_one.size() == 2; }));
@@ -769,7 +921,7 @@ TEST_F(NodePoolThatContinues, ANodeLeavesAJobThatGoesOnWithoutIt) {
   ask<Left>(leave);
   EXPECT_TRUE(await_signal(1, SIGKILL));
   EXPECT_TRUE(
-      await_line("node 10.0.0.1:7 (host) has left the job, with ranks 2, 3: the others "
+      await_line("node 10.0.0.1:7 (host) has left the job, with processes 2, 3: the others "
                  "continue"));
   // Without another one more than half of the ranks would be gone: the job stops.
   leave.agent = nodes_[2];
@@ -803,6 +955,7 @@ TEST_F(NodePoolThatContinues, AnyOrderOfLossesAndJoins) {
   std::mt19937 random(seed);
   for (int node = 0; node < 3; ++node) ASSERT_FALSE(ask<Enlisted>(enlistment(2)).refused);
   const std::int64_t id = ask<JobAccepted>(lasting_job(5, 8, 1000)).job;
+  report_begun(id, 5, 8);
   std::map<std::int32_t, std::size_t> runs;  // process: node
   std::set<std::size_t> dead;
   std::size_t seen = 0;
@@ -944,7 +1097,7 @@ TEST_F(NodePoolTest, OneFailedProcessEndsTheOthersAndIsNamed) {
   const JobEnded ended = await_end();
   EXPECT_TRUE(ended.failed);
   EXPECT_EQ(ended.error.code, Errc::bad_input);
-  EXPECT_EQ(ended.error.message, "rank 3 on node 10.0.0.1:7: no such file: /data");
+  EXPECT_EQ(ended.error.message, "process 3 on node 10.0.0.1:7: no such file: /data");
 }
 
 // The others may still read their data when they are asked to end.
@@ -958,7 +1111,7 @@ TEST_F(NodePoolTest, AProcessThatHasNotBegunSaysNothingOfBeingAskedToEnd) {
         RankOutput{{}, id, process, true, "error: stopped by a signal before training began"});
     exit(id, process, 1);
   }
-  EXPECT_EQ(await_end().error.message, "rank 3 on node 10.0.0.1:7: no such file: /data");
+  EXPECT_EQ(await_end().error.message, "process 3 on node 10.0.0.1:7: no such file: /data");
   EXPECT_TRUE(heard_->read([this] { return heard_->output.empty(); }));
 }
 
@@ -970,7 +1123,7 @@ TEST_F(NodePoolTest, WhatKilledCountsMoreThanWhoLostAPeer) {
   exit(id, 1, 1);
   exit(id, 3, 1);
   // By then everybody had been asked to end: SIGKILL is the pool's own, as far as it can know.
-  EXPECT_EQ(await_end().error.message, "rank 0 on node 10.0.0.0:7 exited with code 1");
+  EXPECT_EQ(await_end().error.message, "process 0 on node 10.0.0.0:7 exited with code 1");
   heard_->add([this] { heard_->ended.clear(); });
   const JobAccepted again = ask<JobAccepted>(job());
   ASSERT_FALSE(again.refused);
@@ -978,7 +1131,7 @@ TEST_F(NodePoolTest, WhatKilledCountsMoreThanWhoLostAPeer) {
   exit(again.job, 2, -1, SIGSEGV);
   for (const std::int32_t process : {1, 3}) exit(again.job, process, 1);
   const JobEnded ended = await_end();
-  EXPECT_EQ(ended.error.message, "rank 2 on node 10.0.0.1:7 was killed by signal 11 (SIGSEGV)");
+  EXPECT_EQ(ended.error.message, "process 2 on node 10.0.0.1:7 was killed by signal 11 (SIGSEGV)");
 }
 
 // What all say is of the job, not of the process that is heard first.
@@ -1012,7 +1165,7 @@ TEST_F(NodePoolTest, ALostProcessAndAStopAreToldByTheCodeOfTheEnd) {
   ended = await_end();
   EXPECT_EQ(ended.error.code, Errc::peer_down);
   EXPECT_EQ(ended.error.message,
-            "rank 2 on node 10.0.0.1:7 was killed by signal 11 (SIGSEGV)" + hint);
+            "process 2 on node 10.0.0.1:7 was killed by signal 11 (SIGSEGV)" + hint);
 
   heard_->add([this] { heard_->ended.clear(); });
   next = ask<JobAccepted>(job());

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <string>
+#include <tuple>
 #include <vector>
 
 namespace grapevine {
@@ -17,6 +19,18 @@ TEST(ProcessEnd, TextNamesTheSignalOrTheCode) {
   EXPECT_EQ(end_text("rank 1 on here", {-1, SIGKILL}),
             "rank 1 on here was killed by signal 9 (SIGKILL)");
   EXPECT_EQ(end_text("rank 1 on here", {3, 0}), "rank 1 on here exited with code 3");
+}
+
+TEST(RunBegin, TheTextIsReadAsItIsWritten) {
+  const auto read = parse_run_begin(text_of(RunBegin{3, 8, 2}));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(std::make_tuple(read->processes, read->places, read->least), std::make_tuple(3, 8, 2));
+  for (const RunBegin& senseless : {RunBegin{0, 1, 1}, RunBegin{3, 2, 1}, RunBegin{3, 3, 0}})
+    EXPECT_FALSE(parse_run_begin(text_of(senseless)));
+  for (const std::string& other :
+       {std::string(), std::string("run: the beginning"), text_of(RunBegin{3, 8, 2}) + " ",
+        std::string("run: 3 of 8 processes have joined"), "[0] " + text_of(RunBegin{3, 8, 2})})
+    EXPECT_FALSE(parse_run_begin(other)) << other;
 }
 
 TEST(HeldError, HoldsTheLastErrorBackUntilTheNextLine) {

@@ -100,7 +100,7 @@ PeerActor::behavior_type idle_peer(PeerActor::pointer) {
 
 class RendezvousHostTest : public testing::Test {
  protected:
-  void open(std::int32_t processes, Duration patience = std::chrono::seconds(50),
+  void open(std::int32_t processes, Duration timeout = std::chrono::seconds(50),
             const std::string& job = "") {
     supervisor_ = system_.spawn(listener, told_);
     RendezvousConfig config;
@@ -117,7 +117,7 @@ class RendezvousHostTest : public testing::Test {
     config.identity = {{"lr", "0.1"}, {"model", "mlp"}};
     config.out = "runs/x";
     config.job_text = "lr = 0.1";
-    config.patience = patience;
+    config.timeout = timeout;
     config.supervisor = supervisor_;
     rendezvous_ = system_.spawn(rendezvous_host, config);
   }

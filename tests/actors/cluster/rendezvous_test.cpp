@@ -96,12 +96,12 @@ TEST(Rendezvous, ConnectingCanBeCancelled) {
 TEST(Rendezvous, WhoDialsGivesUpBeforeWhoWaits) {
   for (const std::int32_t processes : {1, 2, 3, 5, 4096}) {
     SCOPED_TRACE(processes);
-    EXPECT_EQ(connect_patience(seconds(50), processes - 1, processes), seconds(50));
+    EXPECT_EQ(connect_timeout(seconds(50), processes - 1, processes), seconds(50));
     for (std::int32_t process = 1; process < processes; ++process)
-      EXPECT_GE(connect_patience(seconds(50), process - 1, processes),
-                connect_patience(seconds(50), process, processes));
+      EXPECT_GE(connect_timeout(seconds(50), process - 1, processes),
+                connect_timeout(seconds(50), process, processes));
   }
-  EXPECT_EQ(connect_patience(seconds(50), 0, 3), seconds(50) + kWaitForDiallers);
+  EXPECT_EQ(connect_timeout(seconds(50), 0, 3), seconds(50) + kWaitForDiallers);
 }
 
 }  // namespace rendezvous_test

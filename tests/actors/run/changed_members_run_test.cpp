@@ -163,6 +163,7 @@ TEST(ChangedMembersRun, EndsWhereTooFewRemain) {
   EXPECT_EQ(result.error->code, Errc::peer_down);
   EXPECT_NE(result.error->message.find("--min-ranks needs 3"), std::string::npos)
       << result.error->message;
+  EXPECT_EQ(result.lost, (std::vector<Rank>{1, 3})) << "and the rank whose loss ended the run";
 }
 
 // Epochs are validated with the models of the ranks that are left.

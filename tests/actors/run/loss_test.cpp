@@ -559,6 +559,7 @@ TEST_F(LossTest, ARunEndsBelowItsLeastNumberOfWorkers) {
   EXPECT_NE(error.message.find("2 of 3 ranks that train remain, and --min-ranks needs 3"),
             std::string::npos)
       << error.message;
+  EXPECT_EQ(observer_->result().lost, std::vector<Rank>{1});
   EXPECT_TRUE(observer_->lost().empty());
 }
 

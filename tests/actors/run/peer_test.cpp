@@ -342,6 +342,25 @@ class PeerThatJoins : public PeerCut {
   PeerThatJoins() : PeerCut({}, "ar", "", false, true) {}
 };
 
+// As a rank whose model is on a device that fails.
+TEST_F(PeerThatJoins, LeavesWithItsProcessWhereAMessageCannotBeCopied) {
+  self_->send(peer_, HoldForView{1, {0, 1}, {0}, false});
+  settle();
+  self_->send(caf::actor_cast<LocalPeerActor>(peer_), StagingFailed{{Errc::timeout, "no answer"}});
+  settle();
+  std::optional<RunEnded> ended;
+  bool empty = false;
+  while (!empty)
+    self_->receive([&](const RunEnded& came) { ended = came; }, [](const Traffic&) {},
+                   [](const ViewClosed&) {}, [](Progress) {},
+                   [](const RankFailed& failed) {
+                     ADD_FAILURE() << "the others continue: " << failed.error.message;
+                   },
+                   caf::after(std::chrono::seconds(0)) >> [&] { empty = true; });
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->error.message, "no answer");
+}
+
 TEST_F(PeerThatJoins, LeavesWithItsProcessWhereItCannotTakeTheState) {
   self_->send(peer_, HoldForView{1, {0, 1}, {0}, false});
   self_->send(peer_, AskTraffic{1, 1});

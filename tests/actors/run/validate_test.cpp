@@ -241,8 +241,8 @@ TEST(Validate, OfferedModelsHaveTheModelsSize) {
 
 TEST(Validate, TheRunWaitsLongerThanSilenceLasts) {
   using std::chrono::seconds;
-  EXPECT_EQ(patience_behind_silence(seconds(300)), seconds(300));
-  EXPECT_EQ(patience_behind_silence(seconds(1)), seconds(12));
+  EXPECT_EQ(timeout_behind_silence(seconds(300)), seconds(300));
+  EXPECT_EQ(timeout_behind_silence(seconds(1)), seconds(12));
 }
 
 }  // namespace validate_test

@@ -52,7 +52,7 @@ class SumCheck final : public RunCheck {
 
   void on_end(const RunResult& result) override {
     if (result.error || !is_known() || !result.z.defined()) return;
-    const bool means = run().arithmetic == CheckedRun::Arithmetic::means;
+    const bool means = run().gradient_sums == GradientSums::means;
     // With weights other than 1 the mean model is not the mean of the numerators; lost ranks take
     // weight away.
     const bool all_stay = all_stay_ && result.vacant.empty();
@@ -80,7 +80,7 @@ class SumCheck final : public RunCheck {
     double length = 0;  // of all parts
   };
 
-  bool is_known() const { return run().arithmetic != CheckedRun::Arithmetic::none; }
+  bool is_known() const { return run().gradient_sums != GradientSums::unknown; }
 
   bool weighs_one() const {
     for (const double weight : weight_)

@@ -6,7 +6,7 @@
 namespace grapevine {
 namespace {
 
-constexpr int kPatienceFactor = 3;  // of the usual pace, for a run without any step
+constexpr int kTimeoutFactor = 3;  // of the usual pace, for a run without any step
 constexpr Duration kShortestInterval = std::chrono::milliseconds(250);
 constexpr Duration kLongestInterval = std::chrono::seconds(5);
 
@@ -159,9 +159,9 @@ std::optional<WaitWatch::Finding> WaitWatch::look(Timestamp now) {
   return finding;
 }
 
-Duration WaitWatch::limit(Duration patience, Duration first_patience) const {
+Duration WaitWatch::limit(Duration timeout, Duration first_timeout) const {
   const auto slowest = pace_.slowest();
-  return slowest ? std::max(patience, Duration(kPatienceFactor * *slowest)) : first_patience;
+  return slowest ? std::max(timeout, Duration(kTimeoutFactor * *slowest)) : first_timeout;
 }
 
 }  // namespace grapevine

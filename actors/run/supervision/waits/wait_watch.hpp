@@ -66,8 +66,8 @@ class WaitWatch {
     return told_ && told_->at >= since ? told_->text : "";
   }
 
-  // For how long a run may be without any step: `patience`, or longer where that is its usual pace.
-  Duration limit(Duration patience, Duration first_patience) const;
+  // For how long a run may be without any step: `timeout`, or longer where that is its usual pace.
+  Duration limit(Duration timeout, Duration first_timeout) const;
 
  private:
   struct OfRank {

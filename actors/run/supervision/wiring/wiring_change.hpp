@@ -14,7 +14,7 @@
 #include <set>
 #include <string>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/supervisor.hpp"
 #include "actors/run/control/live_settings.hpp"
 
 namespace grapevine {

@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <ATen/ATen.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -103,7 +106,7 @@ TEST_F(CheckpointFiles, FilesOfAnotherCheckpointAreRefused) {
   fs::remove(file(6, 1));
   expect_refused(folder_.path(), "rank-0001.pt", "not complete");
   fs::create_directory(file(6, 1));
-  expect_refused(folder_.path(), "rank-0001.pt", "not complete");
+  expect_refused(folder_.path(), "rank-0001.pt", "no plain file");
 }
 
 // With holes: it is longer than any memory.
@@ -181,11 +184,62 @@ TEST_F(CheckpointFiles, ALinkToNothingIsNoEnd) {
     fs::last_write_time(folder_.path() / older / "job.json", now - std::chrono::hours(1));
   fs::last_write_time(half / "job.json", now + std::chrono::hours(1));
   fs::remove(folder_.path() / "latest");
-  EXPECT_FALSE(read_checkpoint(folder_.path()).ok()) << "no link at all";
+  EXPECT_EQ(read_checkpoint(folder_.path())->path, fs::canonical(newest)) << "no link at all";
   fs::create_directory_symlink("final", folder_.path() / "latest");
   const auto read = read_checkpoint(folder_.path());
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(read->path, fs::canonical(newest));
+}
+
+// By a program that leaves links out, and sets the times of copying.
+TEST_F(CheckpointFiles, ACopyWithoutLinksIsTakenByItsSteps) {
+  fs::remove(folder_.path() / "latest");
+  const auto now = fs::file_time_type::clock::now();
+  fs::last_write_time(folder_.path() / "step-6" / "job.json", now - std::chrono::hours(1));
+  fs::create_directory(folder_.path() / "other");
+  put(folder_.path() / "other" / "job.json", "{}");
+  const TemporaryDirectory run;
+  fs::copy(folder_.path(), run.path() / "checkpoint", fs::copy_options::recursive);
+  fs::last_write_time(run.path() / "checkpoint/step-6/job.json", now - std::chrono::hours(1));
+  put(run.path() / "checkpoint/latest", "step-6");  // a link as a file
+  for (const fs::path& path : {folder_.path(), run.path()}) {
+    const auto read = read_checkpoint(path);
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ(fs::path(read->path).filename(), "step-6");
+  }
+  fs::resize_file(file(6, 1), 10);
+  EXPECT_EQ(fs::path(checkpoint_at(folder_.path())).filename(), "step-5") << "it is complete";
+  fs::remove(file(5, 0));
+  expect_refused(folder_.path(), "rank-0001.pt", "10 bytes");
+}
+
+// A pipe would block its reader.
+TEST_F(CheckpointFiles, APipeIsNoFile) {
+  fs::remove(file(6, 0));
+  ASSERT_EQ(::mkfifo(file(6, 0).c_str(), 0600), 0);
+  expect_refused(folder_.path(), "rank-0000.pt", "no plain file");
+  const fs::path job = folder_.path() / "step-6" / "job.json";
+  fs::remove(job);
+  ASSERT_EQ(::mkfifo(job.c_str(), 0600), 0);
+  expect_refused(folder_.path(), "job.json", "no plain file");
+  const fs::path text = folder_.path() / "step-5" / kJobFileName;
+  ASSERT_EQ(::mkfifo(text.c_str(), 0600), 0);
+  EXPECT_FALSE(has_its_mark(text.parent_path(), kJobFileName));
+}
+
+TEST_F(CheckpointFiles, TheJobFileHasAChecksum) {
+  const std::string name = kJobFileName;
+  const auto written =
+      write_checkpoint(folder_.path(), {{"lr", "0.1"}}, {1, "step-7", {snapshot(0, 7)}, {}, {}}, {},
+                       "", "lr = 0.1\nsteps = 9\n");
+  ASSERT_TRUE(written.ok()) << written.error().message;
+  EXPECT_TRUE(has_its_mark(*written, name));
+  put(fs::path(*written) / name, "lr = 0.1\n");
+  EXPECT_FALSE(has_its_mark(*written, name));
+  // Earlier versions wrote none.
+  const fs::path older = folder_.path() / "step-5";
+  put(older / name, "lr = 0.1\n");
+  EXPECT_TRUE(has_its_mark(older, name));
 }
 
 }  // namespace checkpoint_test

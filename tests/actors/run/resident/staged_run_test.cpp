@@ -174,7 +174,9 @@ TEST_F(StagedRun, CheckpointsHaveEachMessageOnce) {
 // sends 6 of 4 parts of the model.
 TEST_F(StagedRun, OnlyMessagesBetweenProcessesCrossTheHostsLink) {
   const auto traffic_of = [](bool by_process) {
-    RunConfig run = make_resident(scenario_of("ar"), 1);
+    Scenario scenario = scenario_of("ar");
+    scenario.set = {{"all_reduce", "ring"}};
+    RunConfig run = make_resident(scenario, 1);
     if (by_process) run = spread(std::move(run));
     fake::reset();
     run_well(std::move(run));

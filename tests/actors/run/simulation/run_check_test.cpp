@@ -84,7 +84,7 @@ FrozenTensor vector_of(const std::vector<float>& values) {
 std::unique_ptr<RunCheck> means_of_two(double moved) {
   CheckedRun run;
   run.workers = 2;
-  run.arithmetic = CheckedRun::Arithmetic::means;
+  run.gradient_sums = GradientSums::means;
   run.rate = 0.5;
   auto check = make_sum_check(run);
   check->on_begin(vector_of({1}));

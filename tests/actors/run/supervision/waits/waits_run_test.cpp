@@ -49,6 +49,7 @@ TEST(WaitsRun, ALostMessageIsReportedAndEndsTheRunWhereItIsToEnd) {
   for (const bool aborts : {false, true}) {
     Scenario scenario;
     scenario.preset = "ar";
+    scenario.set = {{"all_reduce", "ring"}};
     scenario.delay = "lognormal=0:0";  // a second for each step
     RunConfig config = make_run(scenario);
     config.transport = std::make_shared<Losing>(config.transport, 1, 2, 12);
