@@ -46,7 +46,7 @@ namespace grapevine {
 namespace {
 
 // Of a process that has ended well, and of one whose error is printed.
-constexpr std::chrono::seconds kExitPatience(30), kFailurePatience(5);
+constexpr std::chrono::seconds kExitTimeout(30), kFailureTimeout(5);
 
 // Logs go to stderr: stdout belongs to results. False where GRAPEVINE_LOG_LEVEL names no level.
 bool set_up_logging() {
@@ -145,7 +145,7 @@ int run_command_line(int argc, char** argv, const std::vector<Expected<void>>& r
   Console console{std::cout, std::cerr, ::isatty(STDERR_FILENO) != 0};
   const int code = run_command_line(verbs(), {argv + 1, argv + argc}, console);
   if (!console.thread_left_behind && !device_threads_left_behind()) {
-    limit_exit(code, code == 0 ? kExitPatience : kFailurePatience);
+    limit_exit(code, code == 0 ? kExitTimeout : kFailureTimeout);
     return code;
   }
   std::_Exit(code);  // destructors would pull away what that thread uses

@@ -291,7 +291,7 @@ class AllReduce final : public BenchRank {
 
   Expected<void> measure(std::int64_t bytes, std::vector<double>& seconds) {
     const std::int64_t floats = std::max<std::int64_t>(1, bytes / std::int64_t{sizeof(float)});
-    at::Tensor values = at::empty({floats}, at::TensorOptions(at::kFloat));
+    at::Tensor values = empty_to_send({floats}, at::kFloat);
     for (std::int64_t i = 0; i < floats; ++i) values.data_ptr<float>()[i] = pseudo_random(rank_, i);
     if (Expected<void> done = reduce(values); !done) return done;
     const ExactReduce algorithm =

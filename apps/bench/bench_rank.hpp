@@ -15,7 +15,7 @@ namespace grapevine {
 struct BenchPlan {
   std::vector<std::int64_t> bytes;  // one measurement each, in this order
   std::int64_t iterations = 1;
-  ExactReduce all_reduce = ExactReduce::ring;
+  ExactReduce all_reduce = ExactReduce::automatic;
   // A rank that receives nothing for so long gives up.
   Duration patience = std::chrono::seconds(60);
 };

@@ -9,6 +9,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "actors/cluster/process_supervision.hpp"
 #include "apps/console/command.hpp"
 #include "apps/console/help_format.hpp"
 #include "apps/console/usage_error.hpp"
@@ -66,10 +67,13 @@ int finish_output(Console& console) {
 // Variables that this program, its scripts and its benchmarks read beside those of options.
 const std::vector<std::string>& other_variables() {
   static const std::vector<std::string> names = {
-      "GRAPEVINE_LOG_LEVEL",      "GRAPEVINE_CLUSTER_SECRET", "GRAPEVINE_JOB_TOKEN",
-      "GRAPEVINE_LAUNCH_PROGRAM", "GRAPEVINE_REQUEUE_FOLDER", "GRAPEVINE_JOBS",
-      "GRAPEVINE_BENCH_SMOKE",    "GRAPEVINE_CUDA_BUILD",     "GRAPEVINE_GPU_BUILD",
-      "GRAPEVINE_EMULATION_SEED", "GRAPEVINE_WERROR",         kListenVariable};
+      "GRAPEVINE_LOG_LEVEL",      "GRAPEVINE_CLUSTER_SECRET",
+      "GRAPEVINE_JOB_TOKEN",      "GRAPEVINE_LAUNCH_PROGRAM",
+      "GRAPEVINE_REQUEUE_FOLDER", "GRAPEVINE_JOBS",
+      "GRAPEVINE_BENCH_SMOKE",    "GRAPEVINE_CUDA_BUILD",
+      "GRAPEVINE_GPU_BUILD",      "GRAPEVINE_EMULATION_SEED",
+      "GRAPEVINE_WERROR",         kListenVariable,
+      kReportBeginVariable,       kPoolVariable};
   return names;
 }
 

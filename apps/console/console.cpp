@@ -272,7 +272,10 @@ std::string format_rate(double per_second) {
 }
 
 std::string format_number(double value, int decimals) {
-  return std::isfinite(value) ? printf_string("%.*f", decimals, value) : "-";
+  if (!std::isfinite(value)) return "-";
+  constexpr double kWidest = 1e6;  // of a column
+  if (std::abs(value) < kWidest) return printf_string("%.*f", decimals, value);
+  return printf_string("%.*g", std::max(decimals, 3), value);
 }
 
 int display_width(std::string_view text) {

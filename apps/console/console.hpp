@@ -26,7 +26,7 @@ std::string format_duration(Duration duration);
 std::string format_count(std::int64_t count);
 // Three figures with a decimal prefix: "0.42", "12.3", "1.2k", "34M". "-" where not finite.
 std::string format_rate(double per_second);
-// Fixed `decimals`; "-" where not finite.
+// Fixed `decimals`; from a million on as many significant digits, "1.75e+21". "-" where not finite.
 std::string format_number(double value, int decimals);
 
 // --- text on a terminal ------------------------------------------------------------------------

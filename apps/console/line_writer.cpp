@@ -124,14 +124,14 @@ void LineWriter::add(JobLine line) {
 std::size_t LineWriter::waiting_bytes() const { return shared_->backlog.bytes(); }
 
 bool LineWriter::drain(SignalPipe& signals, bool& stop_requested,
-                       std::chrono::milliseconds patience) {
+                       std::chrono::milliseconds timeout) {
   std::int64_t written = -1;
   Clock::time_point give_up;
   for (;;) {
     {
       const std::lock_guard<std::mutex> lock(shared_->mutex);
       if (!shared_->pending && !shared_->writing) return true;
-      if (!stop_requested || shared_->written != written) give_up = Clock::now() + patience;
+      if (!stop_requested || shared_->written != written) give_up = Clock::now() + timeout;
       written = shared_->written;
       if (Clock::now() >= give_up) {
         shared_->left_behind = true;

@@ -43,9 +43,9 @@ class LineWriter {
 
   // Waits until all lines are written, without a limit. Once a stop was asked for, before or (then
   // `stop_requested` is true) meanwhile, the wait ends where the reader takes nothing for
-  // `patience`. Then false, and the console reports an abandoned thread and its stream.
+  // `timeout`. Then false, and the console reports an abandoned thread and its stream.
   bool drain(SignalPipe& signals, bool& stop_requested,
-             std::chrono::milliseconds patience = std::chrono::seconds(5));
+             std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
  private:
   struct Shared;  // with the thread, which may be abandoned

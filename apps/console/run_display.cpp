@@ -186,8 +186,8 @@ void RunDisplay::end_progress(bool finished) {
   shared_->tell([&](Shared& shared) { shared.end = shared.end.value_or(false) || finished; });
 }
 
-bool RunDisplay::drain(const std::function<bool()>& stop_requested, Duration patience,
-                       Duration short_patience) {
+bool RunDisplay::drain(const std::function<bool()>& stop_requested, Duration timeout,
+                       Duration short_timeout) {
   if (!thread_.joinable()) return false;  // it was abandoned before
   end_progress(false);
   std::unique_lock<std::mutex> lock(shared_->mutex);
@@ -195,7 +195,7 @@ bool RunDisplay::drain(const std::function<bool()>& stop_requested, Duration pat
   auto since = Clock::now();
   while (shared_->pending || shared_->writing) {
     if (std::exchange(written, shared_->written) != shared_->written) since = Clock::now();
-    if (Clock::now() - since >= (stop_requested() ? short_patience : patience)) {
+    if (Clock::now() - since >= (stop_requested() ? short_timeout : timeout)) {
       shared_->left_behind = true;
       (shared_->on_err ? console_.err_stuck : console_.out_stuck) = true;
       console_.thread_left_behind = true;

@@ -35,12 +35,12 @@ class RunDisplay {
   // `finished`: with a last line about the whole run.
   void end_progress(bool finished);
 
-  // Until all is written; may be called again. A reader that takes nothing for `patience`, or for
-  // `short_patience` once `stop_requested`, ends the waiting: then false, and the console reports
+  // Until all is written; may be called again. A reader that takes nothing for `timeout`, or for
+  // `short_timeout` once `stop_requested`, ends the waiting: then false, and the console reports
   // the stuck stream and the abandoned thread.
   bool drain(const std::function<bool()>& stop_requested,
-             Duration patience = std::chrono::seconds(60),
-             Duration short_patience = std::chrono::seconds(5));
+             Duration timeout = std::chrono::seconds(60),
+             Duration short_timeout = std::chrono::seconds(5));
 
  private:
   struct Shared;  // with the thread, which may be abandoned

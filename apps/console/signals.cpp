@@ -78,10 +78,10 @@ StopsAtOnce::StopsAtOnce(const char* line, int code) {
 
 StopsAtOnce::~StopsAtOnce() { last_line = nullptr; }
 
-void limit_exit(int code, std::chrono::seconds patience) {
+void limit_exit(int code, std::chrono::seconds timeout) {
   exit_code = code;
   std::signal(SIGALRM, on_alarm);
-  ::alarm(static_cast<unsigned>(patience.count()));
+  ::alarm(static_cast<unsigned>(timeout.count()));
 }
 
 }  // namespace grapevine

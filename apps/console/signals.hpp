@@ -33,9 +33,9 @@ class StopsAtOnce {
 };
 
 // For the last line of main: where the destructors of static objects and of libraries take longer
-// than `patience`, the process ends without them, and says so where it has not failed: a failure's
+// than `timeout`, the process ends without them, and says so where it has not failed: a failure's
 // last line is its error. (OpenBLAS asks for memory for ever where a limit leaves none.) It takes
 // SIGALRM.
-void limit_exit(int exit_code, std::chrono::seconds patience);
+void limit_exit(int exit_code, std::chrono::seconds timeout);
 
 }  // namespace grapevine

@@ -35,8 +35,8 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kConnectPatience{2};
-constexpr std::chrono::seconds kAnswerPatience{4};  // longer than that of the server
+constexpr std::chrono::seconds kConnectTimeout{2};
+constexpr std::chrono::seconds kAnswerTimeout{4};  // longer than that of the server
 
 Error ended(const std::string& folder) {
   std::error_code ignored;
@@ -122,9 +122,9 @@ struct ControlClient::Impl {
   }
 
   void set_limits() {
-    http->set_connection_timeout(kConnectPatience);
-    http->set_read_timeout(kAnswerPatience);
-    http->set_write_timeout(kAnswerPatience);
+    http->set_connection_timeout(kConnectTimeout);
+    http->set_read_timeout(kAnswerTimeout);
+    http->set_write_timeout(kAnswerTimeout);
     http->set_follow_location(false);
   }
 
@@ -139,7 +139,7 @@ struct ControlClient::Impl {
                                       "overloaded, or has no --tls"};
     // It ends amid a request, or its process was killed: nobody listens any more.
     const bool cut = error == httplib::Error::Read || error == httplib::Error::Write;
-    if (cut && Clock::now() - asked_at < kAnswerPatience / 2 && !listens())
+    if (cut && Clock::now() - asked_at < kAnswerTimeout / 2 && !listens())
       return secret.empty() ? ended(target) : no_run();
     const bool closed = error == httplib::Error::Read && !secret.empty();
     if (closed && tls)

@@ -197,9 +197,7 @@ Expected<std::unique_ptr<ControlServer>> ControlServer::on_port(
   impl->server.require_tls(std::move(tls));
   impl->add_handlers();
   const auto port = impl->server.listen_at(address);
-  if (!port)
-    return bad_input(name + ": cannot listen there: " + port.error().message +
-                     ": choose another port, or 0 for one that is free");
+  if (!port) return bad_input(name + ": cannot listen there: " + port.error().message);
   impl->port = *port;
   impl->server.serve();
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl)));

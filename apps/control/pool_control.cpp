@@ -14,15 +14,15 @@
 namespace grapevine {
 namespace {
 
-constexpr Duration kPoolDialPatience = std::chrono::seconds(2);
-constexpr Duration kPoolPatience = std::chrono::seconds(4);
+constexpr Duration kPoolDialTimeout = std::chrono::seconds(2);
+constexpr Duration kPoolTimeout = std::chrono::seconds(4);
 constexpr Duration kPoolSilence = std::chrono::seconds(10);
 
 Expected<ControlPlace> ask_pool(caf::actor_system& system, const NodePoolActor& pool,
                                 const std::string& secret) {
-  auto session = greet_pool(system, pool, secret, kPoolPatience, {});
+  auto session = greet_pool(system, pool, secret, kPoolTimeout, {});
   if (!session) return session.error();
-  auto place = ask_actor<ControlPlace>(system, pool, kPoolPatience,
+  auto place = ask_actor<ControlPlace>(system, pool, kPoolTimeout,
                                        session->to.sealed(system, AskControl{}), {});
   if (!place) return place.error();
   if (!session->from.opens(system, *place))
@@ -42,7 +42,7 @@ Expected<PoolJobControl> find_pool_job(const std::string& host, std::uint16_t po
   const auto probes = std::make_shared<OpenProbes>();
   const ListenAddress first{host, port};
   auto pool = dial<NodePoolActor>(
-      system, {"the first node", host, port, kPoolDialPatience, {}, probes, tls});
+      system, {"the first node", host, port, kPoolDialTimeout, {}, probes, tls});
   if (!pool) return no_first_node(first, pool.error());
   const auto place = ask_pool(system, *pool, secret);
   if (!place)

@@ -8,8 +8,10 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "net/addresses.hpp"
 #include "net/file_descriptor.hpp"
 #include "net/tcp/tcp_stream.hpp"
 
@@ -18,9 +20,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kClosePatience{1};
+constexpr std::chrono::seconds kCloseTimeout{1};
 // Of a TLS handshake, which occupies one of the threads.
-constexpr std::chrono::seconds kHandshakePatience{2};
+constexpr std::chrono::seconds kHandshakeTimeout{2};
 constexpr std::chrono::milliseconds kClientPoll{1};
 
 // One request and its answer over a socket, with bounds on its size and its time.
@@ -31,14 +33,14 @@ class BoundedStream final : public httplib::Stream {
 
   // With TLS, before all else.
   bool shake_hands() {
-    const Clock::time_point until = Clock::now() + kHandshakePatience;
+    const Clock::time_point until = Clock::now() + kHandshakeTimeout;
     for (;;) {
       bool wants_write = false;
       const tcp::Moved moved = stream_->handshake(wants_write);
       if (!moved.error.empty()) failure_ = "TLS: " + moved.error;
       if (!moved.error.empty()) return false;
       if (!moved.blocked) {
-        read_by_ = Clock::now() + BoundedServer::kReadPatience;
+        read_by_ = Clock::now() + BoundedServer::kReadTimeout;
         return true;
       }
       if (!wait(wants_write ? POLLOUT : POLLIN, until)) {
@@ -115,9 +117,9 @@ class BoundedStream final : public httplib::Stream {
   const std::unique_ptr<tcp::Stream> stream_;
   const socket_t socket_;
   std::string failure_;  // of the handshake
-  const Clock::time_point deadline_ = Clock::now() + BoundedServer::kRequestPatience;
-  Clock::time_point read_by_ = Clock::now() + BoundedServer::kReadPatience;  // the request
-  mutable bool late_ = false;                                                // a time was over
+  const Clock::time_point deadline_ = Clock::now() + BoundedServer::kRequestTimeout;
+  Clock::time_point read_by_ = Clock::now() + BoundedServer::kReadTimeout;  // the request
+  mutable bool late_ = false;                                               // a time was over
   bool gone_ = false;
   std::array<char, 4096> buffer_{};
   std::size_t at_ = 0, end_ = 0;
@@ -154,6 +156,14 @@ class BoundedQueue final : public httplib::TaskQueue {
 
 thread_local bool BoundedQueue::refuses_ = false;
 
+// The system's text, and what to do about it: the host or the port is wrong.
+Error why_not(const ListenAddress& address, int error) {
+  if (const auto host = can_listen(address.host, 0); !host)
+    return {Errc::io, host.error().message + ": give an address or a name of this machine"};
+  return {Errc::io, std::string(error != 0 ? std::strerror(error) : "no such address") +
+                        ": choose another port, or 0 for one that is free"};
+}
+
 }  // namespace
 
 BoundedServer::BoundedServer() {
@@ -188,7 +198,7 @@ Expected<std::uint16_t> BoundedServer::listen_at(const ListenAddress& address) {
   const int port = address.port == 0                  ? bind_to_any_port(host)
                    : bind_to_port(host, address.port) ? address.port
                                                       : -1;
-  if (port <= 0) return Error{Errc::io, errno != 0 ? std::strerror(errno) : "no such address"};
+  if (port <= 0) return why_not(address, errno);
   return static_cast<std::uint16_t>(port);
 }
 
@@ -207,7 +217,7 @@ void BoundedServer::serve() {
 bool BoundedServer::stop_serving() {
   if (!serving_.joinable()) return true;
   stop();
-  if (ended_.wait_for(kClosePatience) != std::future_status::ready) return false;
+  if (ended_.wait_for(kCloseTimeout) != std::future_status::ready) return false;
   serving_.join();
   return true;
 }

@@ -20,15 +20,15 @@
 namespace grapevine {
 
 // One request a connection, in kThreads threads of its own. A request has kLongestRequest bytes and
-// arrives within kReadPatience, with its answer it has kRequestPatience. kMostWaiting connections
+// arrives within kReadTimeout, with its answer it has kRequestTimeout. kMostWaiting connections
 // may wait or be served, further ones are cut off.
 class BoundedServer final : public httplib::Server {
  public:
   static constexpr int kThreads = 8;
   static constexpr std::size_t kMostWaiting = 128;
   static constexpr std::size_t kLongestRequest = 16 * 1024;
-  static constexpr std::chrono::seconds kReadPatience{2};
-  static constexpr std::chrono::seconds kRequestPatience{10};
+  static constexpr std::chrono::seconds kReadTimeout{2};
+  static constexpr std::chrono::seconds kRequestTimeout{10};
 
   BoundedServer();
   // REQUIRES: serve() was not called, or stop_serving() has returned true.
@@ -40,7 +40,7 @@ class BoundedServer final : public httplib::Server {
   // REQUIRES: before serve().
   void on_cut_off(std::function<void(const std::string& why)> call) { cut_off_ = std::move(call); }
   // Binds it: to that address alone, which no other program that listens has. The port. Errors
-  // (io): the system's text.
+  // (io): the system's text, and what to do.
   Expected<std::uint16_t> listen_at(const ListenAddress& address);
   // REQUIRES: bound to an address.
   void serve();

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "actors/protocol.hpp"
+#include "actors/protocol/supervisor.hpp"
 #include "actors/record/goodput.hpp"
 #include "apps/monitoring/metric_families.hpp"
 

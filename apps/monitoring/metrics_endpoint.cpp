@@ -23,6 +23,7 @@
 #include "apps/monitoring/metric_families.hpp"
 #include "apps/monitoring/own_hosts.hpp"
 #include "net/addresses.hpp"
+#include "net/tcp/tcp_dial.hpp"
 
 namespace grapevine {
 namespace {
@@ -48,6 +49,14 @@ void add(Counter& counter, double value) {
 }
 
 constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
+
+// A port alone is one of loopback.
+std::string as_given(const ListenAddress& address) {
+  const std::string place = address.host == ListenAddress().host
+                                ? std::to_string(address.port)
+                                : tcp::join_address(address.host, address.port);
+  return (address.name.empty() ? "" : address.name + "@") + place;
+}
 
 }  // namespace
 
@@ -202,9 +211,8 @@ Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const ListenA
   impl->status = labels.status;
   const auto bound = impl->bind(address);
   if (!bound)
-    return bad_input("--metrics-port " + std::to_string(address.port) + ": cannot listen at " +
-                     address.host + ": " + bound.error().message +
-                     ": choose another port, or 0 for one that is free");
+    return bad_input("--metrics-port " + as_given(address) +
+                     ": cannot listen there: " + bound.error().message);
   impl->address = {address.host, *bound, address.name};
   impl->server.serve();
   return std::unique_ptr<MetricsEndpoint>(new MetricsEndpoint(std::move(impl)));

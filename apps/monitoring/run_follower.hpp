@@ -1,7 +1,7 @@
 // RunFollower: an output of a run beside metrics.csv: TensorBoard's event files, a metrics
 // endpoint.
 #pragma once
-#include "actors/protocol.hpp"
+#include "actors/protocol/supervisor.hpp"
 #include "actors/run/control/live_settings.hpp"
 #include "gpu/compute.hpp"
 #include "messages/ids.hpp"

@@ -58,13 +58,13 @@ Expected<GnuplotEnd> wait_for_gnuplot(const ChildCommand& command, const Gnuplot
     if (to_err && result.complaints.size() < kKeptComplaints) result.complaints.push_back(line);
   });
   if (auto started = group.start(command); !started) return started.error();
-  const auto deadline = GnuplotClock::now() + program.patience;
+  const auto deadline = GnuplotClock::now() + program.timeout;
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - GnuplotClock::now());
     if (left.count() <= 0)
       return Error{Errc::timeout,
                    "gnuplot was stopped: it did not draw the figure within " +
-                       number_text(static_cast<double>(program.patience.count()) / 1000) +
+                       number_text(static_cast<double>(program.timeout.count()) / 1000) +
                        " s; plot fewer runs, or try again"};
     std::vector<pollfd> waits;
     group.add_to(waits, true);

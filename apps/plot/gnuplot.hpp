@@ -9,7 +9,7 @@ namespace grapevine {
 
 struct GnuplotProgram {
   std::string name = "gnuplot";  // a path, or a name to find in PATH
-  std::chrono::milliseconds patience = std::chrono::seconds(60);
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);
 };
 
 // Errors (unavailable): it is not installed, and the package to install.

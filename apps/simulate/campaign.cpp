@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr Duration kPatience = std::chrono::minutes(30);  // real time of one seed
+constexpr Duration kTimeout = std::chrono::minutes(30);  // real time of one seed
 constexpr std::int64_t kMostSeeds = 10'000'000;
 constexpr char kHashCheck[] = "hash";  // of --twice
 
@@ -139,7 +139,7 @@ Expected<Verdict> verdict_of(const ForkedEnd& end) {
 Expected<Verdict> run_alone(const SimOptions& options) {
   Expected<Verdict> verdict = Error{Errc::failed, "not run"};
   const auto done = run_forked(
-      1, 1, kPatience, [&](std::int64_t) { return run_and_report(options); },
+      1, 1, kTimeout, [&](std::int64_t) { return run_and_report(options); },
       [&](std::int64_t, const ForkedEnd& end) {
         verdict = verdict_of(end);
         return true;
@@ -175,7 +175,7 @@ class Campaign {
     const std::int64_t cores = std::max(1u, std::thread::hardware_concurrency());
     const std::int64_t processes = options_.jobs > 0 ? options_.jobs : cores;
     const auto done = run_forked(
-        seeds_.count(), processes, kPatience,
+        seeds_.count(), processes, kTimeout,
         [this](std::int64_t i) { return run_and_report(of_seed(seeds_.first + i)); },
         [this](std::int64_t i, const ForkedEnd& end) { return add(seeds_.first + i, end); });
     if (!done) return done;

@@ -1,30 +1,25 @@
 #include "apps/simulate/checked_sim.hpp"
 
-#include <algorithm>
-#include <map>
-#include <optional>
-
 #include "actors/run/simulation/watched_compute.hpp"
 #include "algorithms/wiring/role_type.hpp"
-#include "apps/train/live/live_settings.hpp"
 
 namespace grapevine {
 namespace {
 
+// All ranks exchange by themselves, with each other.
+bool steps_alone(const Plan& plan) {
+  return plan.hierarchy == 1 && !plan.role->parts_inside && plan.servers == 0;
+}
+
+bool exchanges_at_each_step(const Plan& plan) {
+  const LocalSteps& steps = plan.local.steps;
+  return !steps.changes() && steps.by_epoch.at(0) == 1;
+}
+
 // docs/algorithms.md gives the bounds of the roles; -1: none.
-std::int64_t most_staleness(const TrainJob& job) {
-  const Plan& plan = job.made_parts->plan;
-  const auto keys = resolved_values(job.wiring);
-  const auto value = [&keys](const char* key) {
-    const auto found = keys.find(key);
-    return found == keys.end() ? std::string() : found->second;
-  };
-  const std::string steps = value("local_steps");
-  const bool each_step = steps.empty() || steps == "1";
-  if (plan.hierarchy > 1 || plan.role->parts_inside || plan.servers > 0 || !each_step) return -1;
-  if (plan.role->synchronous(plan)) return 0;
-  const bool waits = value("staleness").empty() || value("staleness") == "0";
-  return value("overlap") == "true" && waits && value("running_sums") != "true" ? 1 : -1;
+std::int64_t most_staleness(const Plan& plan) {
+  if (!steps_alone(plan) || !exchanges_at_each_step(plan)) return -1;
+  return plan.role->synchronous(plan) ? 0 : plan.role->most_staleness(plan);
 }
 
 // Plain descent with one rate, at every step of each rank.
@@ -39,35 +34,18 @@ bool is_plain(const TrainJob& job) {
          parts.lr.at(end) == parts.lr.base();
 }
 
-bool steps_alone(const Plan& plan) {
-  return plan.hierarchy == 1 && !plan.role->parts_inside && plan.servers == 0;
-}
-
-CheckedRun::Arithmetic arithmetic_of(const TrainJob& job,
-                                     const std::map<std::string, std::string>& keys) {
+GradientSums gradient_sums(const TrainJob& job) {
   const Plan& plan = job.made_parts->plan;
-  const auto is = [&keys](const char* key, const char* value) {
-    const auto found = keys.find(key);
-    return found == keys.end() || found->second == value;
-  };
   const bool plain = steps_alone(plan) && is_plain(job) && !plan.compression.enabled() &&
-                     is("local_steps", "1") && is("running_sums", "false");
-  if (!plain) return CheckedRun::Arithmetic::none;
-  const std::string& role = plan.role->name;
-  if (role == "aggregate" && is("overlap", "false") && plan.local.pack == Pack::gradient)
-    return CheckedRun::Arithmetic::means;
-  const bool mixes = role == "gossip" && !is("averaging", "biased") && is("tracking", "false");
-  const bool adds = role == "partial" && plan.local.pack == Pack::gradient && is("scale", "ranks");
-  return mixes || adds || role == "bilateral" ? CheckedRun::Arithmetic::sums
-                                              : CheckedRun::Arithmetic::none;
+                     exchanges_at_each_step(plan);
+  return plain ? plan.role->gradient_sums(plan) : GradientSums::unknown;
 }
 
 // Whether entries of the gradients themselves are sent, and what is not sent stays with its rank.
 bool feeds_back(const TrainJob& job) {
   const Plan& plan = job.made_parts->plan;
   const CompressionSettings& compression = plan.compression;
-  return steps_alone(plan) && plan.role->name == "aggregate" && is_plain(job) &&
-         plan.local.pack == Pack::gradient &&
+  return steps_alone(plan) && plan.role->compresses_gradients(plan) && is_plain(job) &&
          (compression.name == "top-k" || compression.name == "random-k") &&
          compression.value_type == ValueType::f32 && compression.error_feedback &&
          compression.residual_decay == 1 && compression.reduce == SparseReduce::all_gather;
@@ -93,7 +71,7 @@ CheckedRun through_changes(CheckedRun run, std::int32_t world) {
   run.gives_weight = run.gives_sums = run.ranks_agree = run.feeds_back = false;
   run.compares_operations = false;
   run.most_staleness = -1;
-  run.arithmetic = CheckedRun::Arithmetic::none;
+  run.gradient_sums = GradientSums::unknown;
   return run;
 }
 
@@ -114,19 +92,13 @@ CheckedRun checked_run(const TrainJob& job) {
   run.steps = job.made_parts->horizon.steps;
   // If samples are dealt anew among fewer ranks, each takes at least as many steps as planned.
   run.plans_each_rank = plan.role->plans_each_rank;
-  const auto keys = resolved_values(job.wiring);
-  const auto sums = keys.find("running_sums");
-  // Beside a compressed difference the whole weight of its sender travels, of which nothing is
-  // given. A biased average leaves each rank the weight 1 that it gives away.
-  const auto averaging = keys.find("averaging");
-  const bool biased = averaging != keys.end() && averaging->second == "biased";
-  run.gives_weight = sums != keys.end() && sums->second != "true" && plan.hierarchy == 1 &&
-                     !plan.compression.enabled() && !biased;
-  run.gives_sums = sums != keys.end() && sums->second == "true" && plan.hierarchy == 1;
+  const SentWeight weight = plan.hierarchy == 1 ? plan.role->sent_weight(plan) : SentWeight::none;
+  run.gives_weight = weight == SentWeight::shares;
+  run.gives_sums = weight == SentWeight::sums;
   run.group_sizes = group_sizes(*job.made_parts);
-  run.most_staleness = most_staleness(job);
+  run.most_staleness = most_staleness(plan);
   run.ranks_agree = plan.role->ranks_agree(plan);
-  run.arithmetic = arithmetic_of(job, keys);
+  run.gradient_sums = gradient_sums(job);
   run.rate = job.made_parts->lr.base();
   run.feeds_back = feeds_back(job);
   run.seed = seed_of(job.options);

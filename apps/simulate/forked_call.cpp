@@ -55,7 +55,7 @@ void write_all(int descriptor, const std::string& text) {
   std::_Exit(code);
 }
 
-Expected<Child> start(std::int64_t number, Duration patience,
+Expected<Child> start(std::int64_t number, Duration timeout,
                       const std::function<std::string()>& call) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0)
@@ -76,17 +76,17 @@ Expected<Child> start(std::int64_t number, Duration patience,
   child.number = number;
   child.pid = pid;
   child.pipe = ends[0];
-  child.deadline = Clock::now() + patience;
+  child.deadline = Clock::now() + timeout;
   return child;
 }
 
-ForkedEnd reap(const Child& child, Duration patience) {
+ForkedEnd reap(const Child& child, Duration timeout) {
   int status = 0;
   while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
   }
   ::close(child.pipe);
   if (child.late)
-    return {Error{Errc::timeout, "no end after " + seconds_text(patience) + " of real time"}};
+    return {Error{Errc::timeout, "no end after " + seconds_text(timeout) + " of real time"}};
   if (WIFSIGNALED(status))
     return {Error{Errc::failed, "its process died by " + signal_name(WTERMSIG(status))}};
   if (WEXITSTATUS(status) != 0) return {Error{Errc::failed, child.text}};
@@ -122,21 +122,21 @@ std::vector<Child> wait_for_ends(std::vector<Child>& running) {
 
 }  // namespace
 
-Expected<void> run_forked(std::int64_t count, std::int64_t processes, Duration patience,
+Expected<void> run_forked(std::int64_t count, std::int64_t processes, Duration timeout,
                           const std::function<std::string(std::int64_t)>& call,
                           const std::function<bool(std::int64_t, const ForkedEnd&)>& ended) {
   std::vector<Child> running;
   bool starts = true;
   for (std::int64_t next = 0; (starts && next < count) || !running.empty();) {
     while (starts && next < count && static_cast<std::int64_t>(running.size()) < processes) {
-      auto child = start(next, patience, [&call, next] { return call(next); });
+      auto child = start(next, timeout, [&call, next] { return call(next); });
       if (!child && running.empty()) return child.error();
       if (!child) break;
       running.push_back(*std::move(child));
       ++next;
     }
     for (const Child& child : wait_for_ends(running))
-      starts = ended(child.number, reap(child, patience)) && starts;
+      starts = ended(child.number, reap(child, timeout)) && starts;
   }
   return {};
 }

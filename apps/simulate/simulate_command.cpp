@@ -88,6 +88,7 @@ class SimulateCommand : public Command {
 
   void announce(const SimJob& job, RunDisplay& display) const {
     const TrainOptions& o = job.job.options;
+    if (!o.notice.empty()) display.say_error(o.notice + "\n");
     std::string model = o.model;
     if (options_.parameters > 0) model = "a model";
     display.say_error("simulating " + o.algorithm + ": " + model + " (" +

@@ -15,7 +15,7 @@
 namespace grapevine {
 namespace {
 
-constexpr int kKeyPatienceMs = 100;
+constexpr int kKeyTimeoutMs = 100;
 
 chtype attributes_of(FrameLine::Style style) {
   switch (style) {
@@ -47,7 +47,7 @@ Expected<TopScreen> TopScreen::open() {
   ::noecho();
   ::keypad(stdscr, TRUE);
   ::curs_set(0);
-  ::wtimeout(stdscr, kKeyPatienceMs);
+  ::wtimeout(stdscr, kKeyTimeoutMs);
   if (::has_colors()) {
     ::start_color();
     ::use_default_colors();

@@ -153,6 +153,8 @@ std::string job_file_text(const CLI::App& app, const TrainJob& job) {
 }
 
 bool is_job_file(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;  // a pipe would block
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);

@@ -86,7 +86,10 @@ void RunTally::on_validation(Epoch epoch, const Evaluation& evaluation) {
   const std::string accuracy =
       std::isfinite(evaluation.top1) ? fmt::format("test accuracy {:.4f}, ", evaluation.top1) : "";
   if (say_)
-    say_(fmt::format("epoch {}: {}test loss {:.4f}\n", epoch + 1, accuracy, evaluation.loss));
+    say_(fmt::format("epoch {}: {}test loss {}\n", epoch + 1, accuracy,
+                     std::isfinite(evaluation.loss) ? format_number(evaluation.loss, 4)
+                     : std::isnan(evaluation.loss)  ? "nan"
+                                                    : "inf"));
   judge(evaluation);
   if (patience_ > 0 && without_better_ >= patience_) wants_stop_ = true;
 }

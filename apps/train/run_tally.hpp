@@ -46,6 +46,8 @@ class RunTally : public RunEnd {
 
   // A line for each validation. REQUIRES: before the run.
   void tell_validations(std::function<void(std::string)> say) { say_ = std::move(say); }
+  // Called once all processes have joined; must not wait. REQUIRES: before the run.
+  void tell_begin(std::function<void()> say) { say_begun_ = std::move(say); }
   // Shown until the first step. REQUIRES: before the run.
   void begin_phase(const std::string& phase);
 
@@ -61,6 +63,9 @@ class RunTally : public RunEnd {
   // gone, each takes another number of steps than was planned.
   void end_by_epochs() { by_epochs_ = true; }
 
+  void on_begun() override {
+    if (say_begun_) say_begun_();
+  }
   void on_step(const StepReport& report) override;
   void on_rank_lost(Rank rank) override;
   void on_rank_returned(Rank /*rank*/) override { members_changed_ = true; }
@@ -89,6 +94,7 @@ class RunTally : public RunEnd {
   const Show show_;
   const std::int64_t workers_;
   std::function<void(std::string)> say_;  // may be null
+  std::function<void()> say_begun_;       // may be null
   void show() const;
   void judge(const Evaluation& evaluation);
   bool begun_ = false;

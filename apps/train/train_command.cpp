@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "actors/cluster/process_supervision.hpp"
 #include "actors/cluster/rendezvous.hpp"
 #include "actors/record/files.hpp"
 #include "actors/run/scheduling.hpp"
@@ -25,6 +26,7 @@
 #include "apps/console/verb_options.hpp"
 #include "apps/control/control_server.hpp"
 #include "apps/control/status_json.hpp"
+#include "apps/launched/launcher_environment.hpp"
 #include "apps/monitoring/bounded_server.hpp"
 #include "apps/monitoring/metrics_endpoint.hpp"
 #include "apps/monitoring/tensorboard_log.hpp"
@@ -35,6 +37,7 @@
 #include "apps/train/join/train_join.hpp"
 #include "apps/train/live/live_job.hpp"
 #include "apps/train/options/option_traits.hpp"
+#include "apps/train/options/two_algorithms.hpp"
 #include "apps/train/resume/earlier_validations.hpp"
 #include "apps/train/resume/saved_job.hpp"
 #include "apps/train/run_end.hpp"
@@ -44,6 +47,7 @@
 #include "apps/train/train_folder.hpp"
 #include "apps/train/train_job.hpp"
 #include "apps/train/train_options.hpp"
+#include "apps/train/train_resume.hpp"
 #include "gpu/math_threads.hpp"
 #include "messages/exit_code.hpp"
 #include "messages/text/exception_line.hpp"
@@ -101,12 +105,40 @@ class TrainCommand : public Command {
   // one.
   Expected<void> read_jobs() {
     const bool here = options_.cluster.empty();
-    if (here && options_.job_file.empty()) {
+    const bool own_file = !options_.job_file.empty();
+    if (here && !own_file) {
+      const bool again = is_repeated();
       if (auto settled = settle_resume(options_); !settled) return settled;
-      if (!options_.resume.empty()) options_.job_file = saved_job_file(options_.resume);
+      if (auto found = find_saved_job(again); !found) return found;
     }
     if (auto read = read_job_file(*app_, options_); !read) return read;
-    return options_.cluster.empty() ? settle_resume(options_) : Expected<void>();
+    if (!options_.cluster.empty()) return {};
+    const bool again = own_file && is_repeated();
+    if (auto settled = settle_resume(options_); !settled) return settled;
+    return again ? keep_algorithm_of_state() : Expected<void>();
+  }
+
+  // A launcher that restarts a command resumes by GRAPEVINE_RESUME.
+  bool is_repeated() const {
+    return options_.resume == "auto" || from_environment(*app_->get_option("--resume"));
+  }
+
+  Expected<void> keep_algorithm_of_state() {
+    if (options_.resume.empty()) return {};
+    const auto file = saved_job_file(options_.resume);
+    if (!file || file->empty()) return {};  // then the job file of the command is all there is
+    const auto text = read_toml_file(*file, "a TOML job file");
+    if (!text) return text.error();
+    return keep_algorithm(*app_, options_, *text, *file);
+  }
+
+  Expected<void> find_saved_job(bool restarts) {
+    if (options_.resume.empty()) return {};
+    auto file = saved_job_file(options_.resume);
+    if (!file) return file.error();
+    options_.job_file = *std::move(file);
+    options_.of_state = restarts ? StateJob::counts : StateJob::refuses;
+    return {};
   }
 
   Expected<void> run_job(Console& console) {
@@ -296,6 +328,7 @@ class TrainCommand : public Command {
       return bad_input("--requeue-command does not go with --cluster: give the job again by hand");
     Submission job;
     if (auto read = read_failure_options(job); !read) return read;
+    if (!options_.notice.empty()) console.err << options_.notice << std::endl;
     job.cluster = options_.cluster;
     job.secret_file = options_.secret_file;
     if (auto loaded = load_certificates(options_); !loaded) return loaded;
@@ -413,7 +446,8 @@ class TrainCommand : public Command {
   static void announce(const TrainJob& job, RunDisplay& display) {
     if (!job.continues.empty()) display.say_error(job.continues + "\n");
     const TrainOptions& o = job.options;
-    const Step steps = job.run.parts->horizon.steps;
+    if (!o.notice.empty()) display.say_error(o.notice + "\n");
+    const Step steps = last_step(job);
     display.say_error(o.algorithm + ": " + o.model + " (" + format_count(job.parameters) +
                       " parameters) on " + o.data + ", " + of_places(job) +
                       std::to_string(o.workers) + (o.workers == 1 ? " worker" : " workers") +
@@ -423,12 +457,19 @@ class TrainCommand : public Command {
                       (steps_plainly(*job.run.parts) ? ", without momentum" : "") + "\n");
     if (job.run.vacant().empty()) return;
     const std::size_t vacant = job.run.vacant().size();
-    display.say_error(fmt::format("{} vacant: 'grapevine train --join {}' takes one{}\n",
+    display.say_error(fmt::format("{} vacant: {}\n",
                                   vacant == 1 ? "1 place is" : fmt::format("{} places are", vacant),
-                                  head_of(*job.run.cluster),
-                                  job.run.cluster->secret.empty()
-                                      ? ""
-                                      : std::string(", with the job's ") + kJobTokenVariable));
+                                  takers_of(vacant, *job.run.cluster)));
+  }
+
+  // No process knows the secret of a job of nodes but those that the nodes start.
+  static std::string takers_of(std::size_t places, const ClusterConfig& cluster) {
+    if (const char* const pool = std::getenv(kPoolVariable); pool != nullptr)
+      return fmt::format("a node that joins the pool, 'grapevine node --join {}', takes {}", pool,
+                         places == 1 ? "it" : "them");
+    const std::string token = std::string(", with the job's ") + kJobTokenVariable;
+    return fmt::format("'grapevine train --join {}' takes one{}", head_of(cluster),
+                       cluster.secret.empty() ? "" : token);
   }
 
   static std::string of_places(const TrainJob& job) {
@@ -442,11 +483,22 @@ class TrainCommand : public Command {
 
   static RunProgress progress_before(const TrainJob& job) {
     RunProgress progress;
-    progress.steps = job.run.parts->horizon.steps * job.options.workers;
+    progress.steps = last_step(job) * job.options.workers;
     for (const Step step : first_steps(job)) progress.step += step;
     const Horizon& horizon = job.run.parts->horizon;
     progress.epochs = horizon.epoch_of(horizon.steps);
     return progress;
+  }
+
+  // In processes, each of which has as many ranks as this one.
+  static RunBegin begin_of(const TrainJob& job) {
+    const RunConfig& run = job.run;
+    const auto of_each = static_cast<std::int32_t>(job.local_ranks.size());
+    const std::int32_t begin = run.beginning_workers();
+    const std::int32_t least = run.min_workers > 0 ? run.min_workers : begin / 2 + 1;
+    const bool continues = changes_members(run.parts->plan);
+    return {begin / of_each, run.workers() / of_each,
+            continues ? (least + of_each - 1) / of_each : begin / of_each};
   }
 
   static std::shared_ptr<RunTally> make_tally(const TrainJob& job, const RunOutput& output,
@@ -458,6 +510,9 @@ class TrainCommand : public Command {
     if (job.run.parts->horizon.by_samples) tally->end_by_epochs();
     if (job.run.resume)
       tally->begin_after(earlier_validations(rows_before(job), output_before(job).epochs));
+    if (std::getenv(kReportBeginVariable) != nullptr)
+      tally->tell_begin(
+          [&display, line = text_of(begin_of(job)) + "\n"] { display.say_error(line); });
     tally->tell_validations([&display](std::string line) { display.say_error(std::move(line)); });
     return tally;
   }

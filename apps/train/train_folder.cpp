@@ -2,7 +2,10 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <fstream>
 #include <optional>
+#include <string>
 
 #include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/record/files.hpp"
@@ -29,6 +32,33 @@ Expected<void> check_only_files_in_the_way(const std::string& out) {
       return bad_input("--out " + out + ": " + path.string() +
                        " is a pipe where a file is to be written: remove it or choose another "
                        "folder");
+  }
+  return {};
+}
+
+// Or an empty file, with nothing to lose.
+bool begins_as_metrics(const std::filesystem::path& path) {
+  const std::string start = "rank,epoch,step,";
+  std::ifstream file(path, std::ios::binary);
+  std::string text(start.size(), '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  return file.gcount() == 0 || text == start;
+}
+
+// The files of a run that failed without a checkpoint are beside its job.toml or summary.json, or
+// begin as a run's do.
+Expected<void> check_no_files_of_others(const std::string& out) {
+  const std::filesystem::path folder = out;
+  const auto summary = run_summary(out);
+  const bool of_run = summary && (summary->contains("algorithm") || summary->contains("error"));
+  if (of_run || is_job_file((folder / kJobFileName).string())) return {};
+  for (const char* name : {"model.pt", "metrics.csv", "summary.json"}) {
+    const std::filesystem::path path = folder / name;
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(path, ignored) || begins_as_metrics(path)) continue;
+    return bad_input("--out " + out + ": " + path.string() +
+                     " was not written by a run, and would be replaced: move it, choose another "
+                     "folder, or replace it with --overwrite");
   }
   return {};
 }
@@ -94,6 +124,18 @@ std::optional<EarlierOutput> identify(const std::filesystem::path& path) {
                        status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec};
 }
 
+bool is_still_there(const EarlierOutput& output) {
+  const auto now = identify(output.path);
+  return now && now->device == output.device && now->inode == output.inode &&
+         now->modified_ns == output.modified_ns;
+}
+
+bool is_folder(const EarlierOutput& output) {
+  std::error_code ignored;
+  return std::filesystem::symlink_status(output.path, ignored).type() ==
+         std::filesystem::file_type::directory;
+}
+
 }  // namespace
 
 bool has_summary(const std::string& out) {
@@ -114,10 +156,10 @@ bool has_checkpoint(const std::string& out) {
 
 Expected<void> check_no_run_in(const std::string& out, bool overwrite) {
   if (out.empty() || overwrite) return {};
-  const bool interrupted = has_checkpoint(out);
-  if (!interrupted && !has_finished(out)) return {};
-  return bad_input("--out " + out + ": holds a run: choose another folder, continue it with " +
-                   (interrupted ? "--resume " + out + ", " : "") +
+  const bool saved = has_checkpoint(out);
+  if (!saved && !has_finished(out)) return check_no_files_of_others(out);
+  return bad_input("--out " + out + ": holds a run: choose another folder, " +
+                   (saved ? "continue it with --resume " + out + ", " : "") +
                    "or replace it with --overwrite");
 }
 
@@ -183,14 +225,36 @@ std::vector<EarlierOutput> earlier_summary(const std::string& out) {
   return found ? std::vector<EarlierOutput>{*found} : std::vector<EarlierOutput>();
 }
 
+std::vector<std::filesystem::path> hide_checkpoints(const std::vector<EarlierOutput>& outputs) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> folders;
+  for (const EarlierOutput& output : outputs)
+    if (is_folder(output) && is_still_there(output)) folders.push_back(output.path);
+  if (folders.empty()) return folders;
+  std::error_code failure;
+  const fs::path newest = checkpoint_at(folders.front().parent_path().string());
+  std::stable_partition(folders.begin(), folders.end(), [&](const fs::path& folder) {
+    return !fs::equivalent(folder, newest, failure);
+  });
+  for (fs::path& folder : folders) {
+    const fs::path hidden = folder.parent_path() / (kUnfinishedPrefix + folder.filename().string());
+    fs::rename(folder, hidden, failure);
+    if (failure) {
+      fs::remove(folder / "job.json", failure);
+    } else {
+      folder = hidden;
+    }
+  }
+  return folders;
+}
+
 void remove_outputs(const std::vector<EarlierOutput>& outputs) {
   std::error_code ignored;
-  for (const EarlierOutput& output : outputs) {
-    const auto now = identify(output.path);
-    const bool same = now && now->device == output.device && now->inode == output.inode &&
-                      now->modified_ns == output.modified_ns;
-    if (same) std::filesystem::remove_all(output.path, ignored);
-  }
+  const std::vector<std::filesystem::path> checkpoints = hide_checkpoints(outputs);
+  for (const EarlierOutput& output : outputs)
+    if (!is_folder(output) && is_still_there(output)) std::filesystem::remove(output.path, ignored);
+  for (const std::filesystem::path& folder : checkpoints)
+    std::filesystem::remove_all(folder, ignored);
 }
 
 }  // namespace grapevine

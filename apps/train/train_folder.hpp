@@ -16,8 +16,9 @@ bool has_checkpoint(const std::string& out);
 // A summary that reports no error.
 bool has_finished(const std::string& out);
 
-// Errors (bad_input): `out` holds a finished or interrupted run, which is not to be replaced. A run
-// that failed without a checkpoint counts for nothing, as does an empty name.
+// Errors (bad_input): `out` holds a finished or interrupted run, or files of such names that no run
+// has written: they are not to be replaced. A run that failed without a checkpoint counts for
+// nothing, as does an empty name.
 Expected<void> check_no_run_in(const std::string& out, bool overwrite);
 
 // Sets job.out: --out, the folder of the run that is resumed, or a new runs/<date>-<algorithm>. The
@@ -39,7 +40,11 @@ struct EarlierOutput {
 std::vector<EarlierOutput> earlier_outputs(const std::string& out);
 // Of a run that is continued: its figures are no longer those of the run.
 std::vector<EarlierOutput> earlier_summary(const std::string& out);
-// Removes only these: a newer file of the same name stays.
+// Gives the checkpoints among them the names of unfinished ones, that of the newest last, and
+// returns them: a process that is killed amid the removal leaves that run as it was, or none to
+// continue.
+std::vector<std::filesystem::path> hide_checkpoints(const std::vector<EarlierOutput>& outputs);
+// Removes only these: a newer file of the same name stays. The checkpoints lose their names first.
 void remove_outputs(const std::vector<EarlierOutput>& outputs);
 
 }  // namespace grapevine

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include <spdlog/spdlog.h>
 
@@ -142,6 +144,69 @@ Expected<void> check_math_threads() {
   return check_thread_headroom(static_cast<int>(std::thread::hardware_concurrency()), 0, 1);
 }
 
+// "step:0.1@2,300s,400s" with only its epochs, or only its steps; "constant" where it has none.
+std::string milestones_of(const std::string& spec, bool in_steps) {
+  const std::size_t first = spec.find('@') + 1;
+  std::string kept;
+  for (std::size_t begin = first; begin <= spec.size();) {
+    const std::size_t end = std::min(spec.find(',', begin), spec.size());
+    const bool of_steps = end > begin && spec[end - 1] == 's';
+    if (of_steps == in_steps) kept += (kept.empty() ? "" : ",") + spec.substr(begin, end - begin);
+    begin = end + 1;
+  }
+  return kept.empty() ? "constant" : spec.substr(0, first) + kept;
+}
+
+// Without the data the length of an epoch, and so the order of epochs and steps, is not known.
+Expected<void> check_rates(LrConfig rate) {
+  rate.steps_per_epoch = 1;
+  const auto whole = LrSchedule::make(rate);
+  if (whole) return {};
+  const std::string spec = rate.spec;
+  const std::size_t at = spec.find('@');
+  if (spec.rfind("step:", 0) != 0 || at == std::string::npos) return whole.error();
+  const std::string milestones = "," + spec.substr(at + 1) + ",";
+  if (milestones.find(",,") != std::string::npos) return whole.error();
+  for (const bool in_steps : {false, true}) {
+    rate.spec = milestones_of(spec, in_steps);
+    if (!LrSchedule::make(rate)) return whole.error();
+  }
+  return {};
+}
+
+// As far as neither data nor the number of ranks matter.
+Expected<void> check_rates_and_optimizer(const TrainOptions& o) {
+  LrConfig rate;
+  rate.lr = o.lr;
+  rate.spec = o.lr_schedule;
+  rate.warmup_epochs = o.warmup_epochs;
+  rate.warmup_steps = static_cast<double>(o.warmup_steps);
+  rate.warmup_from = o.warmup_from;
+  rate.per_256 = o.lr_per_256;
+  rate.global_batch = step_samples(o);
+  rate.epochs = o.epochs;
+  if (auto checked = check_rates(std::move(rate)); !checked) return checked;
+  OptimizerConfig optimizer;
+  optimizer.name = o.optimizer;
+  optimizer.momentum = o.optimizer == "sgd" ? o.momentum : 0;
+  optimizer.nesterov = o.nesterov;
+  optimizer.weight_decay = o.weight_decay;
+  if (auto made = make_optimizer(optimizer); !made) return made.error();
+  return {};
+}
+
+Expected<void> check_names(const TrainOptions& o) {
+  const std::vector<std::string> precisions = {"fp32", "tf32", "bf16", "fp16"};
+  if (std::find(precisions.begin(), precisions.end(), o.precision) == precisions.end())
+    return unknown_name("--precision", o.precision, precisions);
+  const std::vector<std::string> peers = {"host", "device", "auto"};
+  if (std::find(peers.begin(), peers.end(), o.peers) == peers.end())
+    return unknown_name("--peers", o.peers, peers);
+  if (o.resume == "auto" && o.out.empty())
+    return bad_input("--resume auto: give --out DIR, in which the run begins or continues");
+  return {};
+}
+
 }  // namespace
 
 Expected<void> check_train_options(const TrainOptions& o) {
@@ -149,6 +214,8 @@ Expected<void> check_train_options(const TrainOptions& o) {
   auto wiring = effective_wiring(o);
   if (!wiring) return wiring.error();
   if (auto plan = resolve(*wiring); !plan) return plan.error();
+  if (auto checked = check_rates_and_optimizer(o); !checked) return checked;
+  if (auto checked = check_names(o); !checked) return checked;
   const std::vector<std::string> transports = {"auto", "shm", "tcp", "ucx"};
   if (!o.transport.empty() &&
       std::find(transports.begin(), transports.end(), o.transport) == transports.end())

@@ -12,6 +12,7 @@
 #include "apps/console/help_format.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/train/options/option_traits.hpp"
+#include "apps/train/options/two_algorithms.hpp"
 #include "apps/train/resume/saved_job.hpp"
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/models.hpp"
@@ -244,6 +245,7 @@ Expected<void> read_job_text(CLI::App& app, TrainOptions& options, const std::st
   auto wiring = Wiring::parse_toml(text, path);
   if (!wiring) return wiring.error();
   options.wiring = std::move(*wiring);
+  if (auto settled = settle_algorithm(app, options, text, path); !settled) return settled;
   // --epochs beside a file with steps, or the other way round: the file does not count.
   std::set<std::string> others = {"wiring"};
   if (says_length(app)) others.insert({"epochs", "steps"});
@@ -252,6 +254,9 @@ Expected<void> read_job_text(CLI::App& app, TrainOptions& options, const std::st
       lacks_outermost_level(options.wiring))
     return level_missing(path);
   // A value of the command line replaces that of the file.
+  if (options.wiring.keys().empty())
+    for (auto at = options.places.begin(); at != options.places.end();)
+      at = at->first.rfind("wiring.", 0) == 0 ? options.places.erase(at) : std::next(at);
   for (const std::string& assignment : options.set)
     options.places.erase(assignment.substr(0, assignment.find('=')));
   return {};

@@ -24,6 +24,13 @@ inline constexpr std::int64_t kWorkersAsUsual = std::numeric_limits<std::int64_t
 // Seconds of --timeout where it is not given.
 inline constexpr double kUsualPatience = 300;
 
+// What the algorithm of a job file means beside another one of the command line.
+enum class StateJob {
+  none,     // the file is a user's, or repeats a run: the command line has precedence
+  refuses,  // it is that of the state to resume
+  counts,   // the same, and the command is one that is repeated: the file has precedence
+};
+
 struct TrainOptions {
   std::string job_file;
   std::string algorithm = "sgp";
@@ -99,8 +106,10 @@ struct TrainOptions {
   std::map<std::string, std::string> changed;           // of a running job: option -> value
   std::optional<LaunchedProcess> place;                 // in the job that is joined
   std::shared_ptr<const tcp::TlsContext> certificates;  // of `tls`, by load_certificates()
-  Wiring wiring;  // of the job file; the preset lies under it, `set` on top
-  Places places;  // in the job file
+  Wiring wiring;                       // of the job file; the preset lies under it, `set` on top
+  Places places;                       // in the job file
+  StateJob of_state = StateJob::none;  // the job file
+  std::string notice;  // a line for people: which of two algorithms counts; empty: there is one
 };
 
 inline std::uint64_t seed_of(const TrainOptions& options) {

@@ -257,6 +257,9 @@ Expected<void> find_place(TrainJob& job) {
   if (auto made = make_places(job, *launched); !made) return made;
   const bool several = spoken && (*launched)->processes > 1;
   if (several) job.launched = std::move(*launched);
+  // The job file of a run in one process has it: the transport is chosen anew.
+  const bool of_file = o.places.count("--transport") > 0;
+  if (several && of_file && o.transport == "inproc") o.transport.clear();
   if (o.transport.empty()) o.transport = several ? "auto" : "inproc";
   const std::int32_t processes = several ? job.launched->processes : 1;
   const std::string each =
@@ -287,7 +290,7 @@ Expected<void> make_transport(TrainJob& job) {
   if (!made) return made.error();
   cluster.transport = std::move(*made);
   cluster.transport_name = job.options.transport;
-  cluster.identity = with_resolved_wiring(job.run.identity);
+  cluster.identity = job.run.identity;
   // On which wire a pair uses, both ends must agree.
   if (job.options.certificates)
     cluster.identity["trust-fabric"] = job.options.trust_fabric ? "true" : "false";

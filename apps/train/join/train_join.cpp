@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include <spdlog/spdlog.h>
+
 #include "apps/console/signals.hpp"
 #include "apps/train/join/ask_job.hpp"
 #include "messages/time.hpp"
@@ -59,7 +61,10 @@ Expected<void> find_job_to_join(CLI::App& app, TrainOptions& options) {
   place.job = offer->job;
   options.place = place;
   if (app.get_option("--transport")->count() == 0) options.transport = offer->transport;
-  return read_job_text(app, options, offer->text, "the job at " + options.join);
+  options.of_state = StateJob::counts;
+  auto read = read_job_text(app, options, offer->text, "the job at " + options.join);
+  if (read && !options.notice.empty()) spdlog::warn("{}", options.notice);
+  return read;
 }
 
 }  // namespace grapevine

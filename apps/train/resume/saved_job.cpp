@@ -54,25 +54,29 @@ Expected<void> settle_resume(TrainOptions& options) {
   return {};
 }
 
-std::string saved_job_file(const std::string& resume) {
+Expected<std::string> saved_job_file(const std::string& resume) {
   std::error_code none;
   const fs::path path = fs::canonical(resume, none);
-  if (none) return "";
+  if (none) return std::string();
   // Of the state itself first: settings may have changed since.
   const std::string checkpoint = checkpoint_at(path.string());
   const std::string of_state = checkpoint + "/" + kJobFileName;
-  if (!checkpoint.empty() && is_job_file(of_state)) return of_state;
+  const bool whole = is_job_file(of_state) && has_its_mark(checkpoint, kJobFileName);
+  if (!checkpoint.empty() && whole) return of_state;
   // Of earlier versions a checkpoint has none.
-  if (!checkpoint.empty() && fs::exists(of_state, none))
-    spdlog::warn("{} is damaged: the job is that of the folder around it", of_state);
+  const bool damaged = !checkpoint.empty() && fs::exists(of_state, none);
   const fs::path candidates[] = {path, path.parent_path(), path.parent_path().parent_path()};
   for (const fs::path& folder : candidates) {
     const bool holds_it = folder == path || fs::is_directory(folder / "checkpoint", none);
     const fs::path file = folder / kJobFileName;
-    if (holds_it && fs::is_regular_file(file, none) && is_job_file(file.string()))
-      return file.string();
+    if (!holds_it || fs::equivalent(file, of_state, none) || !is_job_file(file.string())) continue;
+    if (damaged) spdlog::warn("{} is damaged: the job is that of {}", of_state, file.string());
+    return file.string();
   }
-  return "";
+  if (!damaged) return std::string();
+  return bad_input(of_state +
+                   ": damaged: it is not the one that job.json beside it says, and the run has no "
+                   "job.toml: use another checkpoint");
 }
 
 AllowedChanges allow_changes(JobIdentity saved, const JobIdentity& present) {

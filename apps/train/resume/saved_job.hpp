@@ -14,8 +14,9 @@ namespace grapevine {
 Expected<void> settle_resume(TrainOptions& options);
 
 // The job.toml of the checkpoint that `resume` names, or, of checkpoints without one, of its run: a
-// run, its folder of checkpoints, or one of them. Empty: there is none.
-std::string saved_job_file(const std::string& resume);
+// run, its folder of checkpoints, or one of them. Empty: there is none. Errors (bad_input): that of
+// the checkpoint is damaged, and its run has none.
+Expected<std::string> saved_job_file(const std::string& resume);
 
 // The options that a run may change when it continues: they are not part of its state. Those of
 // `saved` that `present` changes, as sentences such as "lr 0.03 instead of 0.1", and `saved` with

@@ -82,7 +82,9 @@ TEST(FormatTest, CountsAndRates) {
   EXPECT_EQ(format_rate(NAN), "-");
   EXPECT_EQ(format_number(0.98765, 3), "0.988");
   EXPECT_EQ(format_number(INFINITY, 3), "-");
-  EXPECT_EQ(format_number(-std::numeric_limits<double>::max(), 2).size(), 313u);
+  EXPECT_EQ(format_number(999999.5, 4), "999999.5000");
+  EXPECT_EQ(format_number(1750308602467505143808.0, 4), "1.75e+21");
+  EXPECT_EQ(format_number(-std::numeric_limits<double>::max(), 2), "-1.8e+308");
 }
 
 TEST(TextTest, WidthCountsColumnsNotBytes) {

@@ -131,7 +131,15 @@ TEST(MetricsEndpoint, SaysWhyItCannotListen) {
       << text;
   EXPECT_NE(text.find("in use"), std::string::npos) << text;
   EXPECT_EQ(text.find('\n'), std::string::npos) << text;
-  EXPECT_FALSE(MetricsEndpoint::create({"nowhere.invalid", 0, ""}, {}).ok());
+  EXPECT_NE(text.find("choose another port"), std::string::npos) << text;
+  const auto nowhere = MetricsEndpoint::create({"nowhere.invalid", 9, "me"}, {});
+  ASSERT_FALSE(nowhere.ok());
+  EXPECT_EQ(nowhere.error().message.rfind("--metrics-port me@nowhere.invalid:9: cannot listen", 0),
+            0U)
+      << nowhere.error().message;
+  EXPECT_NE(nowhere.error().message.find("give an address or a name of this machine"),
+            std::string::npos)
+      << nowhere.error().message;
 }
 
 // Bytes of this process that are in memory.

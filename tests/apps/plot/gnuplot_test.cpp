@@ -62,7 +62,7 @@ TEST_F(Gnuplot, ItsErrorIsPassedOn) {
 
 TEST_F(Gnuplot, IsKilledAfterItsTime) {
   GnuplotProgram slow = program("exec sleep 1000");
-  slow.patience = std::chrono::milliseconds(200);
+  slow.timeout = std::chrono::milliseconds(200);
   const auto drawn = run_gnuplot("", slow);
   ASSERT_FALSE(drawn.ok());
   EXPECT_EQ(drawn.error().code, Errc::timeout);

@@ -9,6 +9,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "algorithms/roles/aggregate/aggregate.hpp"
+#include "algorithms/roles/gossip/gossip.hpp"
+#include "algorithms/wiring/role_type.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "tests/apps/process.hpp"
 
@@ -151,6 +154,85 @@ TEST(CheckedSim, ARunThatIsGivenUpEndsWithItsRestartsOpen) {
   ASSERT_FALSE(outcome->violations.empty());
   EXPECT_NE(outcome->violations.front().find("deadline"), std::string::npos)
       << outcome->violations.front();
+}
+
+// What is checked of a run with plain descent, with another role in the place of its own unless
+// that is null.
+CheckedRun checked(const std::string& preset, const std::string& set = "",
+                   const RoleType* role = nullptr) {
+  SimOptions options = small(preset, 1);
+  options.train.momentum = 0;
+  if (!set.empty()) options.train.set = {set};
+  options.writes = false;
+  auto made = make_sim_job(options);
+  EXPECT_TRUE(made.ok()) << made.error().message;
+  auto parts = std::make_shared<SharedParts>(*made->job.made_parts);
+  if (role != nullptr) parts->plan.role = role;
+  made->job.made_parts = parts;
+  return checked_run(made->job);
+}
+
+TEST(CheckedSim, TheEntryOfARoleSaysHowGradientsEnterTheModels) {
+  EXPECT_EQ(checked("ar").gradient_sums, GradientSums::means);
+  for (const char* preset : {"sgp", "osgp", "d-psgd", "ad-psgd", "eager-solo", "eager-quorum"})
+    EXPECT_EQ(checked(preset).gradient_sums, GradientSums::sums) << preset;
+  for (const char* preset : {"topk", "choco-sgd", "gradient-tracking", "wagma", "gem", "local-sgd"})
+    EXPECT_EQ(checked(preset).gradient_sums, GradientSums::unknown) << preset;
+  for (const char* set : {"wiring.averaging=biased", "wiring.local_steps=2", "wiring.hierarchy=2"})
+    EXPECT_EQ(checked("sgp", set).gradient_sums, GradientSums::unknown) << set;
+  EXPECT_EQ(checked("ar", "wiring.overlap=true").gradient_sums, GradientSums::unknown);
+  EXPECT_EQ(checked("osgp", "wiring.running_sums=true").gradient_sums, GradientSums::unknown);
+  EXPECT_EQ(checked("eager-solo", "wiring.scale=active").gradient_sums, GradientSums::unknown);
+}
+
+TEST(CheckedSim, TheEntryOfARoleSaysWhatItsMessagesCarry) {
+  for (const char* preset : {"sgp", "osgp", "d-psgd", "gradient-tracking"}) {
+    EXPECT_TRUE(checked(preset).gives_weight) << preset;
+    EXPECT_FALSE(checked(preset).gives_sums) << preset;
+  }
+  for (const char* preset : {"ar", "choco-sgd", "ad-psgd", "eager-solo", "gem"})
+    EXPECT_FALSE(checked(preset).gives_weight) << preset;
+  EXPECT_FALSE(checked("sgp", "wiring.averaging=biased").gives_weight);
+  EXPECT_FALSE(checked("osgp", "wiring.running_sums=true").gives_weight);
+  EXPECT_TRUE(checked("osgp", "wiring.running_sums=true").gives_sums);
+  EXPECT_TRUE(checked("topk").feeds_back);
+  for (const char* preset : {"ar", "gtopk", "sparseloco", "choco-sgd"})
+    EXPECT_FALSE(checked(preset).feeds_back) << preset;
+}
+
+TEST(CheckedSim, TheEntryOfARoleBoundsItsStaleness) {
+  for (const char* preset : {"ar", "sgp", "topk", "choco-sgd"})
+    EXPECT_EQ(checked(preset).most_staleness, 0) << preset;
+  EXPECT_EQ(checked("osgp").most_staleness, 1);
+  EXPECT_EQ(checked("ar", "wiring.overlap=true").most_staleness, 1);
+  for (const char* preset : {"d-psgd", "ad-psgd", "eager-solo", "wagma", "gem", "local-sgd"})
+    EXPECT_EQ(checked(preset).most_staleness, -1) << preset;
+  EXPECT_EQ(checked("osgp", "wiring.staleness=2").most_staleness, -1);
+  EXPECT_EQ(checked("osgp", "wiring.running_sums=true").most_staleness, -1);
+}
+
+// The name of a role says nothing: a role from outside is checked for what its own entry promises.
+TEST(CheckedSim, ARoleFromOutsidePromisesNothingUnlessItsEntryDoes) {
+  RoleType silent;
+  silent.name = "gossip";
+  silent.read = gossip_role().read;
+  silent.make = gossip_role().make;
+  for (const char* preset : {"sgp", "osgp"}) {
+    const CheckedRun run = checked(preset, "", &silent);
+    EXPECT_EQ(run.gradient_sums, GradientSums::unknown);
+    EXPECT_FALSE(run.gives_weight || run.gives_sums || run.feeds_back || run.ranks_agree);
+    EXPECT_EQ(run.most_staleness, -1);
+  }
+  RoleType summed = aggregate_role();
+  summed.name = "mine";
+  EXPECT_EQ(checked("ar", "", &summed).gradient_sums, GradientSums::means);
+  EXPECT_TRUE(checked("topk", "", &summed).feeds_back);
+  RoleType renamed = gossip_role();
+  renamed.name = "mine";
+  const CheckedRun run = checked("osgp", "", &renamed);
+  EXPECT_EQ(run.gradient_sums, GradientSums::sums);
+  EXPECT_TRUE(run.gives_weight);
+  EXPECT_EQ(run.most_staleness, 1);
 }
 
 SimOptions six_workers(const std::string& preset, std::int64_t seed) {

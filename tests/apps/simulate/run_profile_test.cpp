@@ -104,9 +104,12 @@ constexpr char kRecorded[] =
     "--algorithm ar --workers 4 --steps 40 --maths none --parameters 1000000 --network "
     "alpha=1e-4,beta=8e-9 --compute 0.05 --delay rotate=0ms..30ms";
 
+// Around a ring a rank sends one message at a time.
+std::string recorded_ring() { return std::string(kRecorded) + " --set wiring.all_reduce=ring"; }
+
 TEST(RunProfile, MeasuresTheNetworkAndTheTimesOfGradients) {
   const std::string run = folder("profile_recorded");
-  simulate(kRecorded, run);
+  simulate(recorded_ring(), run);
   std::ostringstream out, err;
   Console console{out, err};
   const auto profile = read_profile(run, console);
@@ -145,8 +148,8 @@ TEST(RunProfile, SaysWhatIsAssumedOfTheNetwork) {
   const std::string run = folder("profile_assumed");
   // Without stragglers a rank of a ring sends one message at a time.
   simulate(
-      "--algorithm ar --workers 4 --steps 40 --maths none --parameters 1000000 --network "
-      "alpha=1e-4,beta=8e-9 --compute 0.05",
+      "--algorithm ar --set wiring.all_reduce=ring --workers 4 --steps 40 --maths none "
+      "--parameters 1000000 --network alpha=1e-4,beta=8e-9 --compute 0.05",
       run);
   const auto outcome =
       kSimulate.run("--from-trace " + run + " --json --out " + folder("profile_note"), false);
@@ -163,7 +166,7 @@ TEST(RunProfile, SaysWhatIsAssumedOfTheNetwork) {
 // What is predicted from the record of one wiring is what a run of the other takes.
 TEST(RunProfile, PredictsOtherWirings) {
   const std::string run = folder("profile_basis");
-  simulate(kRecorded, run);
+  simulate(recorded_ring(), run);
   for (const char* wiring : {"ar", "osgp", "gtopk", "d-psgd"}) {
     const std::string other = std::string(kRecorded) + " --algorithm " + wiring;
     const double real = step_of(simulate(other, folder("profile_real")));
@@ -255,7 +258,7 @@ TEST(RunProfile, RefusesAFolderWithoutARun) {
 // The exchange that ends a run would count beside those of its periods.
 TEST(AdviseCommand, CountsWholePeriodsOfLocalSteps) {
   const std::string run = folder("advise_periods");
-  simulate(kRecorded, run);
+  simulate(recorded_ring(), run);
   const auto bytes = [&run](const std::string& steps) {
     std::map<std::string, double> of;
     const auto advice =
@@ -292,7 +295,7 @@ TEST(AdviseCommand, RefusesANetworkThatItCannotRead) {
 
 TEST(AdviseCommand, NamesNoWiringTwice) {
   const std::string run = folder("advise_distinct");
-  simulate(kRecorded, run);
+  simulate(recorded_ring(), run);
   const auto advice = nlohmann::json::parse(kAdvise.output(run + " --steps 4 --json"));
   for (const auto& wiring : advice["wirings"])
     EXPECT_NE(wiring["set"], nlohmann::json({"wiring.local_steps=8"}))
@@ -301,7 +304,7 @@ TEST(AdviseCommand, NamesNoWiringTwice) {
 
 TEST(AdviseCommand, RanksTheWiringsByTheirPredictedStep) {
   const std::string run = folder("advise_basis");
-  simulate(kRecorded, run);
+  simulate(recorded_ring(), run);
   const auto advice = nlohmann::json::parse(kAdvise.output(run + " --steps 12 --json"));
   const auto& wirings = advice["wirings"];
   ASSERT_GT(wirings.size(), 10u);

@@ -55,12 +55,48 @@ TEST(SimulateCommand, WritesTheFolderOfARunAndEqualRunsHaveEqualHashes) {
 // Per step: the gradient, then a ring of 2 (P - 1) messages one after the other.
 TEST(SimulateCommand, AllReduceTakesTheTimeOfItsRing) {
   const auto summary = simulate(
-      "--algorithm ar --workers 4 --steps 20 --maths none --parameters 1000000 --compute 50ms "
-      "--network alpha=1e-4,beta=8e-9",
+      "--algorithm ar --set wiring.all_reduce=ring --workers 4 --steps 20 --maths none "
+      "--parameters 1000000 --compute 50ms --network alpha=1e-4,beta=8e-9",
       folder("simulated_ring"));
   const double slice = 1e-4 + 8e-9 * (4e6 / 4 + 100);
   EXPECT_NEAR(summary["step_seconds"]["mean"].get<double>(), 0.05 + 6 * slice, 1e-3);
   EXPECT_TRUE(summary["final_loss"].is_null());
+}
+
+// The parameters that stand for others choose the all-reduce that these would.
+TEST(SimulateCommand, WithoutMathsAVectorIsAsShortAsItIsInTheModel) {
+  for (const int parameters : {300, 5000}) {
+    const auto messages = [&](const std::string& maths) {
+      return simulate("--algorithm ar --workers 4 --steps 3 --maths " + maths + " --parameters " +
+                          std::to_string(parameters),
+                      folder("simulated_short_" + maths))["messages_sent"]
+          .get<int>();
+    };
+    EXPECT_EQ(messages("none"), messages("quadratic")) << parameters;
+    // By pairs, or in two rounds with all others.
+    EXPECT_EQ(messages("none"), 4 * 3 * (parameters == 300 ? 2 : 6));
+  }
+}
+
+// Also that of a level, and of a wiring that comes later.
+TEST(SimulateCommand, WithoutMathsEveryWiringSumsAsTheModelDoes) {
+  const std::string levels = folder("sums_of_levels.toml"), change = folder("sums_of_change.toml");
+  const auto messages = [](const std::string& options) {
+    return simulate("--maths none --workers 16 --steps 8 --parameters 25000000 " + options,
+                    folder("simulated_sums"))["messages_sent"]
+        .get<int>();
+  };
+  for (const bool ring : {false, true}) {
+    const std::string stated = ring ? "all_reduce = 'ring'\n" : "";
+    std::ofstream(levels + (ring ? ".ring" : ""))
+        << "[[wiring.level]]\nranks = 8\nexchange = 'aggregate'\n"
+        << stated << "[[wiring.level]]\nexchange = 'gossip'\nlocal_steps = 2\n";
+    std::ofstream(change + (ring ? ".ring" : "")) << "[[change]]\nepoch = 0.25\nalgorithm = 'ar'\n"
+                                                  << (ring ? "wiring.all_reduce = 'ring'\n" : "");
+  }
+  EXPECT_EQ(messages(levels), messages(levels + ".ring"));
+  EXPECT_EQ(messages("--algorithm sgp --schedule " + change),
+            messages("--algorithm sgp --schedule " + change + ".ring"));
 }
 
 TEST(SimulateCommand, TheJobFileRepeatsTheRun) {
@@ -522,6 +558,20 @@ TEST(SimulateCommand, LossIsForGossipWithRunningSums) {
       false);
   ASSERT_FALSE(refused.result.ok());
   EXPECT_NE(refused.result.error().message.find("running_sums"), std::string::npos);
+  // At every level.
+  const std::string levels = folder("loss_of_levels.toml");
+  std::ofstream(levels) << "[[wiring.level]]\nranks = 4\nexchange = 'gossip'\n"
+                           "[[wiring.level]]\nexchange = 'gossip'\nrunning_sums = true\n"
+                           "overlap = true\nlocal_steps = 2\n";
+  const auto inside =
+      kVerb.run(levels +
+                    " --workers 16 --steps 4 --maths none --parameters 1000 --network loss=0.1 "
+                    "--out " +
+                    folder("simulated_loss"),
+                false);
+  ASSERT_FALSE(inside.result.ok());
+  EXPECT_NE(inside.result.error().message.find("running_sums"), std::string::npos)
+      << inside.result.error().message;
   const auto summary = simulate(std::string(kSmall) +
                                     " --algorithm osgp --momentum 0 --set wiring.running_sums=true "
                                     "--network alpha=1e-3,loss=0.2",
@@ -546,7 +596,6 @@ TEST(SimulateCommand, RefusesWhatASimulationCannotMean) {
         "--seeds 3..1",
         "--seeds x",
         "--algorithm ar --steps 4 --parameters 99 --maths none --set wiring.bucket_bytes=64",
-        "--algorithm ar --steps 4 --parameters 99 --maths none --set wiring.all_reduce=auto",
         "--network alpha=1e12",
         "--steps 4 --parameters 999999 --maths none --network beta=1e5",
         "--network alpha",

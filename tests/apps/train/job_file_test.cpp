@@ -112,6 +112,35 @@ TEST(JobFile, AWiringOfItsOwnIsCompleteAndRepeats) {
   EXPECT_EQ(shown.exit_code, 0) << shown.describe();
 }
 
+// The file of a run states its whole wiring, which is not that of another algorithm.
+TEST(JobFile, AnotherAlgorithmReplacesTheWiring) {
+  const TemporaryDirectory folder;
+  const fs::path first = folder.path() / "first", second = folder.path() / "second";
+  const Arguments options = {"--algorithm", "sgp", "--steps", "4", "--workers", "2"};
+  ASSERT_EQ(run_process(with(run_into(first), options)).exit_code, 0);
+  const ProcessResult other = repeat(first, second, {"--algorithm", "ar"});
+  ASSERT_EQ(other.exit_code, 0) << other.describe();
+  EXPECT_NE(other.err.find("--algorithm ar replaces the [wiring] of "), std::string::npos)
+      << other.describe();
+  EXPECT_EQ(summary_of(second)["algorithm"], "ar");
+  EXPECT_EQ(summary_of(second)["wiring"]["exchange"], "aggregate");
+  const ProcessResult same = repeat(first, second, {"--algorithm", "sgp", "--overwrite"});
+  EXPECT_EQ(same.err.find("replaces"), std::string::npos) << same.describe();
+}
+
+// A wiring that names no exchange is a change of any preset.
+TEST(JobFile, ChangesOfAPresetStayOnTopOfAnother) {
+  const TemporaryDirectory folder;
+  const fs::path own = folder.path() / "own.toml", out = folder.path() / "out";
+  std::ofstream(own) << "algorithm = \"sgp\"\n[wiring]\nlocal_steps = 2\n";
+  Arguments arguments = with(run_into(out), {"--steps", "2", "--workers", "2"});
+  arguments = with(arguments, {own.string(), "--algorithm", "ad-psgd"});
+  const ProcessResult run = run_process(arguments);
+  ASSERT_EQ(run.exit_code, 0) << run.describe();
+  EXPECT_EQ(summary_of(out)["wiring"]["exchange"], "bilateral");
+  EXPECT_EQ(summary_of(out)["wiring"]["local_steps"], "2");
+}
+
 // Where the file lacks an option, the comparison above notices.
 TEST(JobFile, ARunWithoutOneOfItsOptionsIsAnother) {
   const TemporaryDirectory folder;

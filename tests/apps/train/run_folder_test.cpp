@@ -244,6 +244,52 @@ TEST(RunFolder, ANewRunRemovesTheCurvesOfTheOldOne) {
   }
 }
 
+// A process that is killed while it removes an old run leaves nothing of it to continue.
+TEST(RunFolder, TheCheckpointsOfAnOldRunLoseTheirNamesFirst) {
+  for (const bool linked : {true, false}) {
+    SCOPED_TRACE(linked ? "with links" : "a copy without links");
+    const TemporaryDirectory folder;
+    const std::string out = folder.path().string();
+    const fs::path checkpoints = folder.path() / "checkpoint";
+    for (int i = 1; i <= 3; ++i) {
+      const fs::path checkpoint = checkpoints / ("epoch-000" + std::to_string(i));
+      fs::create_directories(checkpoint);
+      std::ofstream(checkpoint / "job.json")
+          << R"({"version": 2, "ranks": 1, "step": )" << (i == 2 ? 9 : i) << "}";
+    }
+    if (linked) fs::create_directory_symlink("epoch-0002", checkpoints / "latest");
+    std::ofstream(folder.path() / "model.pt") << "model";
+    const auto old = earlier_outputs(out);
+    const auto hidden = hide_checkpoints(old);
+    ASSERT_EQ(hidden.size(), 3U);
+    EXPECT_EQ(hidden.back().filename(), ".writing-epoch-0002") << "the newest one comes last";
+    EXPECT_EQ(checkpoint_at(out), "");
+    EXPECT_FALSE(has_checkpoint(out));
+    EXPECT_TRUE(fs::exists(folder.path() / "model.pt"));
+    // The next run clears them, and removes the rest.
+    remove_stale_checkpoints(checkpoints.string());
+    remove_outputs(earlier_outputs(out));
+    EXPECT_TRUE(fs::is_empty(checkpoints));
+    EXPECT_FALSE(fs::exists(folder.path() / "model.pt"));
+  }
+}
+
+TEST(RunFolder, OfAnOldRunNothingNewerIsRemoved) {
+  const TemporaryDirectory folder;
+  const std::string out = folder.path().string();
+  const fs::path checkpoint = folder.path() / "checkpoint" / "epoch-0001";
+  const auto write = [&] {
+    fs::create_directories(checkpoint);
+    std::ofstream(checkpoint / "job.json") << R"({"version": 2, "ranks": 1})";
+  };
+  write();
+  const auto old = earlier_outputs(out);
+  fs::rename(checkpoint, folder.path() / "old");  // so that no number is used again
+  write();
+  remove_outputs(old);
+  EXPECT_TRUE(fs::exists(checkpoint / "job.json"));
+}
+
 // The mean of the last losses is that of a run without a break, to the bit.
 TEST(RunFolder, TheLossOfAResumedRunIsThatOfAWholeOne) {
   const TemporaryDirectory folder;

@@ -5,6 +5,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace grapevine {
 namespace run_tally_test {
@@ -82,6 +86,21 @@ TEST(RunTally, TheLastLineHasTheLastAccuracy) {
   evaluation.top1 = 0.985;
   tally.on_validation(1, evaluation);
   EXPECT_EQ(shown.accuracy, 0.985);
+}
+
+TEST(RunTally, SaysHowALossDiverges) {
+  std::string said;
+  RunTally tally({}, {}, [](const RunProgress&) {});
+  tally.tell_validations([&said](const std::string& line) { said = line; });
+  for (const auto& [loss, text] : std::vector<std::pair<double, std::string>>{
+           {std::numeric_limits<double>::infinity(), "test loss inf\n"},
+           {std::numeric_limits<double>::quiet_NaN(), "test loss nan\n"}}) {
+    Evaluation evaluation;
+    evaluation.top1 = 0.5;
+    evaluation.loss = loss;
+    tally.on_validation(0, evaluation);
+    EXPECT_EQ(said, "epoch 1: test accuracy 0.5000, " + text);
+  }
 }
 
 Evaluation with_top1(double top1) {

@@ -11,6 +11,7 @@
 
 #include "actors/record/checkpoints/checkpoint.hpp"
 #include "apps/train/resume/saved_job.hpp"
+#include "apps/train/train_resume.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train/train_run.hpp"
 
@@ -32,6 +33,32 @@ void expect_ends(const std::vector<std::string>& arguments, int code,
   EXPECT_EQ(result.exit_code, code) << testing::PrintToString(arguments) << result.describe();
   for (const std::string& part : parts)
     EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.describe();
+}
+
+// Versions with the ring as default did not state it.
+TEST(SavedIdentity, OfARunWithoutAStatedAllReduceHasTheRing) {
+  const std::string key = "wiring.all_reduce", of_level = "wiring.level.1.all_reduce";
+  JobIdentity of_ring = saved_identity({{"wiring.exchange", "aggregate"}});
+  EXPECT_EQ(of_ring[key], "ring");
+  EXPECT_EQ(of_ring["wiring.pack"], "gradient");
+  JobIdentity stated = saved_identity({{"wiring.exchange", "aggregate"}, {key, "auto"}});
+  EXPECT_EQ(stated[key], "auto");
+  const JobIdentity levels = saved_identity({{"wiring.level.1.exchange", "aggregate"},
+                                             {"wiring.level.1.ranks", "2"},
+                                             {"wiring.exchange", "gossip"}});
+  ASSERT_EQ(levels.count(of_level), 1U) << testing::PrintToString(levels);
+  EXPECT_EQ(levels.at(of_level), "ring");
+  EXPECT_EQ(saved_identity({{"wiring.exchange", "gossip"}}).count(key), 0U);
+}
+
+// The identity of a checkpoint has what its defaults were.
+TEST(Resume, TheCheckpointStatesTheAllReduce) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  expect_ends(run_of("ar", out), 0);
+  const auto checkpoint = read_checkpoint((out / "checkpoint" / "final").string());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+  EXPECT_EQ(checkpoint->identity.at("wiring.all_reduce"), "auto");
 }
 
 TEST(Resume, NeedsNoOtherOption) {
@@ -56,6 +83,47 @@ TEST(Resume, SaysThatTheJobOfTheStateIsDamaged) {
   expect_ends(run_of("ar", out), 0);
   std::ofstream(out / "checkpoint/latest/job.toml") << "damaged";
   expect_ends({"train", "--resume", out.string(), "--steps", "35"}, 0, {"job.toml is damaged"});
+}
+
+// A file cut at a line is valid, and would leave its last options at their defaults.
+TEST(Resume, NoticesAJobFileThatIsCut) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run", alone = folder.path() / "alone";
+  expect_ends(with(run_of("ar", out), {"--lr", "0.01"}), 0);
+  const fs::path job = out / "checkpoint/final/job.toml";
+  const std::string text = read_file(job);
+  std::ofstream(job, std::ios::trunc) << text.substr(0, text.find("\nlr = ") + 1);
+  fs::copy(out / "checkpoint/final", alone);
+  expect_ends({"train", "--resume", alone.string(), "--out", (folder.path() / "new").string()}, 2,
+              {"job.toml: damaged"});
+  expect_ends({"train", "--resume", out.string(), "--steps", "35"}, 0, {"job.toml is damaged"});
+  EXPECT_EQ(summary_of(out)["options"]["lr"], 0.01);
+}
+
+// Programs that copy may leave links out.
+TEST(Resume, FindsTheCheckpointOfACopyWithoutLinks) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  expect_ends(run_of("ar", out), 0);
+  fs::remove(out / "checkpoint/latest");
+  fs::remove(out / "summary.json");
+  expect_ends(run_of("ar", out), 2, {"holds a run", "--resume " + out.string()});
+  expect_ends(with(run_of("ar", out), {"--steps", "40", "--resume", "auto"}), 0, {"at step 30"});
+}
+
+// Its state is that of another role.
+TEST(Resume, RefusesAnotherAlgorithm) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  expect_ends(run_of("sgp", out), 0);
+  const std::vector<std::string> longer = {"train", "--steps", "40", "--resume", out.string()};
+  expect_ends(with(longer, {"--algorithm", "ar"}), 2,
+              {"algorithm 'sgp', not of --algorithm ar", "--init"});
+  expect_ends(with(longer, {"--algorithm", "sgp"}), 0);
+  // A command that is repeated, of a run that may have changed its algorithm.
+  expect_ends(with(run_of("ar", out), {"--steps", "50", "--resume", "auto"}), 0,
+              {"its algorithm 'sgp': --algorithm ar does not count"});
+  EXPECT_EQ(summary_of(out)["algorithm"], "sgp");
 }
 
 TEST(Resume, TakesChangedOptionsAndSaysSo) {
@@ -105,7 +173,7 @@ TEST(Resume, TakesAnotherNumberOfWorkers) {
     const fs::path out = folder.path() / "run";
     expect_ends(run_of(algorithm, out), 0);
     expect_ends({"train", "--resume", out.string(), "--epochs", "3", "--workers", "4"}, 0,
-                {"workers 4 instead of 2"});
+                {"workers 4 instead of 2", "4 workers x batch 16, 45 steps"});
     EXPECT_EQ(summary_of(out)["workers"], 4);
     EXPECT_EQ(summary_of(out)["views"], 2);
     EXPECT_EQ(summary_of(out)["samples"], 3 * 640);
@@ -214,10 +282,21 @@ TEST(Overwrite, IsAskedFor) {
   EXPECT_FALSE(read_file(out / "model.pt") == model);
   // A summary alone is a finished run, too.
   fs::remove_all(out / "checkpoint");
-  expect_ends(run_of("ar", out), 2, {"holds a run"});
+  expect_ends(run_of("ar", out), 2, {"holds a run: choose another folder, or replace it with"});
   // One that failed before its first checkpoint has nothing to lose.
   std::ofstream(out / "summary.json") << R"({"error": "loss is not finite"})";
   expect_ends(run_of("ar", out), 0);
+}
+
+TEST(Overwrite, IsAskedForWhereFilesAreOfOthers) {
+  for (const std::string name : {"model.pt", "metrics.csv", "summary.json"}) {
+    const TemporaryDirectory folder;
+    std::ofstream(folder.path() / name) << "my own";
+    expect_ends(run_of("ar", folder.path()), 2,
+                {(folder.path() / name).string() + " was not written by a run", "--overwrite"});
+    EXPECT_EQ(read_file(folder.path() / name), "my own");
+    expect_ends(with(run_of("ar", folder.path()), {"--overwrite"}), 0);
+  }
 }
 
 TEST(Init, BeginsWithTheWeights) {
