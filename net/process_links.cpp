@@ -122,7 +122,7 @@ bool ProcessLinks::is_decided() const {
   return !duplicate_.empty() || first(Link::lost) >= 0 || first(Link::awaited) < 0;
 }
 
-Expected<void> ProcessLinks::wait_connected(Clock::time_point deadline, const std::string& patience,
+Expected<void> ProcessLinks::wait_connected(Clock::time_point deadline, const std::string& timeout,
                                             const Cancelled& cancelled) {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!changed_.wait_until(lock,
@@ -139,7 +139,7 @@ Expected<void> ProcessLinks::wait_connected(Clock::time_point deadline, const st
     return Error{Errc::timeout,
                  fmt::format("{} did not connect within {}: see whether it runs and reaches this "
                              "host",
-                             name(missing), patience)};
+                             name(missing), timeout)};
   return {};
 }
 

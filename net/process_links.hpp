@@ -57,7 +57,7 @@ class ProcessLinks {
 
   // Until every process is connected. Errors (timeout; bad_input: two have one index; peer_down:
   // one ended meanwhile; failed: cancelled): name the process.
-  Expected<void> wait_connected(Clock::time_point deadline, const std::string& patience,
+  Expected<void> wait_connected(Clock::time_point deadline, const std::string& timeout,
                                 const Cancelled& cancelled);
 
  protected:

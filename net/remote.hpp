@@ -39,13 +39,13 @@ class RemoteTransport : public Transport {
   // for the attach() of its receiver. Errors (timeout, io; peer_down: one ended meanwhile):
   // name the process, its host and address; failed: cancelled.
   virtual Expected<void> connect(const std::vector<std::string>& addresses,
-                                 const Placement& placement, Duration patience,
+                                 const Placement& placement, Duration timeout,
                                  const ConnectOptions& options) = 0;
   // Without a token, for a job whose processes no other program can reach, and without a way to
   // cancel it.
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
-                         Duration patience) {
-    return connect(addresses, placement, patience, {});
+                         Duration timeout) {
+    return connect(addresses, placement, timeout, {});
   }
   // The run has learnt that a process is lost (control connection): its ranks go down at the local
   // ones, if they have not yet, behind the messages that have arrived. Those in flight to it are

@@ -106,7 +106,7 @@ class AutoTransport final : public RemoteTransport {
   std::string address() const override { return pack_addresses(own_addresses()); }
   using RemoteTransport::connect;
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
-                         Duration patience, const ConnectOptions& options) override;
+                         Duration timeout, const ConnectOptions& options) override;
   void process_down(std::int32_t process) override {
     for (const auto& part : parts_)
       if (part != nullptr) part->process_down(process);
@@ -142,7 +142,7 @@ class AutoTransport final : public RemoteTransport {
   Expected<void> choose(const Addresses& addresses, const Placement& placement,
                         const ConnectOptions& options);
   Expected<void> connect_over(Wire wire, const Addresses& addresses, const Placement& placement,
-                              Duration patience, const ConnectOptions& options);
+                              Duration timeout, const ConnectOptions& options);
   Wire wire_to(std::int32_t process);
 
   std::array<std::unique_ptr<RemoteTransport>, kWires> parts_;
@@ -161,7 +161,7 @@ WireAddresses AutoTransport::own_addresses() const {
 }
 
 Expected<void> AutoTransport::connect(const std::vector<std::string>& addresses,
-                                      const Placement& placement, Duration patience,
+                                      const Placement& placement, Duration timeout,
                                       const ConnectOptions& options) {
   GRAPEVINE_CHECK(desk_ == nullptr, "connect() is for once");
   if (static_cast<std::int32_t>(addresses.size()) != placement.processes())
@@ -183,7 +183,7 @@ Expected<void> AutoTransport::connect(const std::vector<std::string>& addresses,
   }
   if (auto chosen = choose(unpacked, placement, options); !chosen) return chosen;
   // All processes in this order, so that none waits for one that waits for it over another wire.
-  const Clock::time_point deadline = Clock::now() + patience;
+  const Clock::time_point deadline = Clock::now() + timeout;
   for (const Wire wire : kAll) {
     const auto left = std::max<Duration>(deadline - Clock::now(), Duration::zero());
     if (auto connected = connect_over(wire, unpacked, placement, left, options); !connected)
@@ -215,7 +215,7 @@ Expected<void> AutoTransport::choose(const Addresses& addresses, const Placement
 
 // For this wire, processes that use another wire are absent: they may connect to it later.
 Expected<void> AutoTransport::connect_over(Wire wire, const Addresses& addresses,
-                                           const Placement& placement, Duration patience,
+                                           const Placement& placement, Duration timeout,
                                            const ConnectOptions& options) {
   if (part(wire) == nullptr) return {};
   ConnectOptions own = options;
@@ -229,7 +229,7 @@ Expected<void> AutoTransport::connect_over(Wire wire, const Addresses& addresses
     else if (std::find(own.absent.begin(), own.absent.end(), p) == own.absent.end())
       own.absent.push_back(p);
   }
-  return part(wire)->connect(of_wire, placement, patience, own);
+  return part(wire)->connect(of_wire, placement, timeout, own);
 }
 
 Expected<void> AutoTransport::attach(Rank rank, std::shared_ptr<Inbox> inbox) {

@@ -47,7 +47,7 @@ class TcpTransport final : public RemoteTransport {
   std::string address() const override { return address_; }
   using RemoteTransport::connect;
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
-                         Duration patience, const ConnectOptions& options) override;
+                         Duration timeout, const ConnectOptions& options) override;
   void process_down(std::int32_t process) override;
   void expect_process(std::int32_t process) override;
   Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override;
@@ -72,7 +72,7 @@ class TcpTransport final : public RemoteTransport {
   void send_outgoing();
   Expected<void> dial_others(const std::vector<std::string>& addresses,
                              const std::vector<std::string>& names, Clock::time_point deadline,
-                             Duration patience, const ConnectOptions& options);
+                             Duration timeout, const ConnectOptions& options);
 
   const std::string address_;
   const std::shared_ptr<const tcp::TlsContext> tls_;  // null: without encryption
@@ -82,26 +82,26 @@ class TcpTransport final : public RemoteTransport {
 };
 
 Expected<void> TcpTransport::connect(const std::vector<std::string>& addresses,
-                                     const Placement& placement, Duration patience,
+                                     const Placement& placement, Duration timeout,
                                      const ConnectOptions& options) {
   GRAPEVINE_CHECK(router_ == nullptr && wire_ != nullptr, "connect() is for once");
   Expected<void> result = check_processes(addresses, placement);
   if (!result) return result;
-  const Clock::time_point deadline = Clock::now() + patience;
+  const Clock::time_point deadline = Clock::now() + timeout;
   const std::vector<std::string> names = names_of(placement, addresses);
   auto router = std::make_shared<RankRouter>(placement);
   for (const std::int32_t process : options.absent) router->process_absent(process);
   wire_->start(router, names, options.token, options.absent);
   router_ = std::move(router);
-  result = dial_others(addresses, names, deadline, patience, options);
-  if (result) result = wire_->wait_connected(deadline, seconds(patience), options.cancelled);
+  result = dial_others(addresses, names, deadline, timeout, options);
+  if (result) result = wire_->wait_connected(deadline, seconds(timeout), options.cancelled);
   if (!result) wire_.reset();
   return result;
 }
 
 Expected<void> TcpTransport::dial_others(const std::vector<std::string>& addresses,
                                          const std::vector<std::string>& names,
-                                         Clock::time_point deadline, Duration patience,
+                                         Clock::time_point deadline, Duration timeout,
                                          const ConnectOptions& options) {
   const tcp::Hello hello{placement().own_process, Refusal::none, options.token,
                          placement_digest(placement())};
@@ -115,7 +115,7 @@ Expected<void> TcpTransport::dial_others(const std::vector<std::string>& address
         tcp::dial(addresses[i], hello, p, deadline, options.cancelled, options.joins, tls_.get());
     if (!stream) {
       const Error& e = stream.error();
-      const std::string within = e.code == Errc::timeout ? " within " + seconds(patience) : "";
+      const std::string within = e.code == Errc::timeout ? " within " + seconds(timeout) : "";
       return Error{e.code, "cannot reach " + names[i] + within + ": " + e.message};
     }
     wire_->adopt(std::move(*stream), p);

@@ -22,8 +22,8 @@ struct TcpOptions {
   Duration heartbeat{0};
   Duration heartbeat_timeout = std::chrono::seconds(10);
   // The destructor sends all pending data (final flush). It drops a peer that takes no bytes for
-  // `flush_patience`, and on all after `flush_limit`.
-  Duration flush_patience = std::chrono::seconds(5);
+  // `flush_timeout`, and on all after `flush_limit`.
+  Duration flush_timeout = std::chrono::seconds(5);
   Duration flush_limit = std::chrono::seconds(60);
   // Encrypts all connections, and each side proves itself by a certificate. Null: neither.
   std::shared_ptr<const tcp::TlsContext> tls = nullptr;
@@ -33,7 +33,7 @@ struct TcpOptions {
 };
 
 // A listening transport. One connection per pair of processes: the one of the higher index dials,
-// and tries again, ever more rarely, until connect()'s patience is over.
+// and tries again, ever more rarely, until connect()'s timeout is over.
 //
 // The event loop has a thread of its own, which sleeps when idle. A payload is neither copied nor
 // cleared in this process: the system sends it from the tensor's memory and receives it into that

@@ -38,14 +38,14 @@ Connection::Connection(asio::io_context& loop, std::shared_ptr<Stream> stream,
       owner_(owner),
       peer_address_(address_of_peer(stream_->descriptor())),
       watched_(loop, stream_->descriptor()),
-      patience_(loop),
+      greeting_timer_(loop),
       outbox_(stream_, *this) {}
 
 Connection::~Connection() { close(); }
 
-void Connection::await_hello(Clock::duration patience) {
-  patience_.expires_after(patience);
-  patience_.async_wait([self = shared_from_this()](std::error_code cancelled) {
+void Connection::await_hello(Clock::duration timeout) {
+  greeting_timer_.expires_after(timeout);
+  greeting_timer_.async_wait([self = shared_from_this()](std::error_code cancelled) {
     if (!cancelled && (self->state_ == State::handshake || self->state_ == State::greeting))
       self->owner_.on_failed(*self, "it did not identify itself in time");
   });
@@ -55,7 +55,7 @@ void Connection::await_hello(Clock::duration patience) {
 void Connection::open(std::int32_t process, RankRouter& router, const CodecLimits& limits,
                       ReceivePool& pool) {
   const bool is_dialled = state_ == State::handshake;
-  patience_.cancel();
+  greeting_timer_.cancel();
   process_ = process;
   receiver_.emplace(router, process);
   reader_.emplace(limits, pool);
@@ -75,7 +75,7 @@ void Connection::drain() {
 void Connection::close() {
   if (state_ == State::closed) return;
   state_ = State::closed;
-  patience_.cancel();
+  greeting_timer_.cancel();
   outbox_.close();
   stream_->abort();
   watched_.release();

@@ -39,8 +39,8 @@ class Connection final : public OutboxLoop, public std::enable_shared_from_this<
   Connection(asio::io_context& loop, std::shared_ptr<Stream> stream, ConnectionOwner& owner);
   ~Connection() override;
 
-  // Awaits a Hello, for as long as `patience`.
-  void await_hello(Clock::duration patience);
+  // Awaits a Hello, for as long as `timeout`.
+  void await_hello(Clock::duration timeout);
   // From now on frames of that process are read. The first call on a connection that was dialled.
   void open(std::int32_t process, RankRouter& router, const CodecLimits& limits, ReceivePool& pool);
   // The rest of the outbox is sent, then the end; the owner learns when the other side ends.
@@ -87,7 +87,7 @@ class Connection final : public OutboxLoop, public std::enable_shared_from_this<
   ConnectionOwner& owner_;
   const std::string peer_address_;
   asio::posix::stream_descriptor watched_;  // the socket, which belongs to stream_
-  asio::steady_timer patience_;
+  asio::steady_timer greeting_timer_;
   Outbox outbox_;
 
   State state_ = State::handshake;

@@ -227,16 +227,16 @@ std::string primary_address(bool ipv6) {
   return ipv6 ? "::1" : "127.0.0.1";
 }
 
-Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::duration patience,
+Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::duration timeout,
                       const Cancelled& cancelled) {
-  auto connected = connect_to(join_address(host, port), Clock::now() + patience, cancelled);
+  auto connected = connect_to(join_address(host, port), Clock::now() + timeout, cancelled);
   if (!connected) return connected.error();
   return Probe{numeric_host(connected->to), std::move(connected->socket)};
 }
 
-Expected<std::unique_ptr<Stream>> dial_stream(const std::string& address, Clock::duration patience,
+Expected<std::unique_ptr<Stream>> dial_stream(const std::string& address, Clock::duration timeout,
                                               const Cancelled& cancelled, const TlsContext& tls) {
-  const Clock::time_point deadline = Clock::now() + patience;
+  const Clock::time_point deadline = Clock::now() + timeout;
   auto stream = shaken_stream(address, deadline, cancelled, &tls);
   if (!stream) return stream;
   std::byte answer{};
@@ -246,13 +246,13 @@ Expected<std::unique_ptr<Stream>> dial_stream(const std::string& address, Clock:
   return stream;
 }
 
-bool answers_with_tls(FileDescriptor socket, Clock::duration patience, const Cancelled& cancelled) {
+bool answers_with_tls(FileDescriptor socket, Clock::duration timeout, const Cancelled& cancelled) {
   constexpr unsigned char kAlert = 21, kHandshake = 22, kMajorVersion = 3, kUnknownMessage = 99;
   // A record of an empty message that does not exist. (OpenSSL leaves other bytes unanswered.)
   constexpr unsigned char kRecord[] = {kHandshake, kMajorVersion, 1, 0, 4, kUnknownMessage, 0, 0,
                                        0};
   if (::send(socket.get(), kRecord, sizeof kRecord, MSG_NOSIGNAL) < 0) return false;
-  if (!wait_for(socket.get(), POLLIN, Clock::now() + patience, cancelled, "")) return false;
+  if (!wait_for(socket.get(), POLLIN, Clock::now() + timeout, cancelled, "")) return false;
   std::array<unsigned char, 2> head{};
   const ssize_t size = ::recv(socket.get(), head.data(), head.size(), 0);
   return size == 2 && head[0] == kAlert && head[1] == kMajorVersion;

@@ -37,7 +37,7 @@ struct Probe {
 };
 
 // Whether `host` accepts connections at `port`. Errors: timeout, io: why not; failed: cancelled.
-Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::duration patience,
+Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::duration timeout,
                       const Cancelled& cancelled = nullptr);
 
 // Connects, greets, and reads the answer, again and again until `deadline`. A refusal and an answer
@@ -55,12 +55,12 @@ inline constexpr std::byte kStreamAccepted{1};
 // One attempt to reach a TlsAcceptor: a stream that it has accepted. Errors (protocol: a
 // certificate is not accepted, or no TLS is spoken there; io, timeout; failed: cancelled): the
 // reason alone.
-Expected<std::unique_ptr<Stream>> dial_stream(const std::string& address, Clock::duration patience,
+Expected<std::unique_ptr<Stream>> dial_stream(const std::string& address, Clock::duration timeout,
                                               const Cancelled& cancelled, const TlsContext& tls);
 
 // Whether the other end of a connection on which nothing was sent requires TLS. Blocks for at most
-// `patience`; false where it is cancelled.
-bool answers_with_tls(FileDescriptor socket, Clock::duration patience,
+// `timeout`; false where it is cancelled.
+bool answers_with_tls(FileDescriptor socket, Clock::duration timeout,
                       const Cancelled& cancelled = nullptr);
 
 }  // namespace grapevine::tcp

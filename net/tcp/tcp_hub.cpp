@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Clock::duration kHelloPatience = 10s;
+constexpr Clock::duration kHelloTimeout = 10s;
 constexpr Clock::duration kStallCheck = 20ms;
 // Connections without a Hello; further ones are refused.
 constexpr std::ptrdiff_t kMaxUnauthenticated = 256;
@@ -68,7 +68,7 @@ void Hub::greet(FileDescriptor socket) {
   if (unauthenticated >= kMaxUnauthenticated)
     return end(c, "there are too many unauthenticated connections");
   try {
-    c.await_hello(kHelloPatience);
+    c.await_hello(kHelloTimeout);
   } catch (const std::exception&) {
     erase(c);
     throw;
@@ -227,7 +227,7 @@ void Hub::check_stalls() {
   const Clock::time_point now = Clock::now();
   std::vector<std::shared_ptr<Connection>> stalled;
   for (const auto& c : connections_)
-    if (now > finish_by_ || now - c->outbox().progress() > options_.flush_patience)
+    if (now > finish_by_ || now - c->outbox().progress() > options_.flush_timeout)
       stalled.push_back(c);
   for (const auto& c : stalled) {
     spdlog::warn("tcp: {} stopped reading; pending data was discarded", links_->name(c->process()));

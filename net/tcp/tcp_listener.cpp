@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Clock::duration kLookUpPatience = 10s;
+constexpr Clock::duration kLookUpTimeout = 10s;
 constexpr Clock::duration kPauseAfterFailure = 100ms;
 constexpr int kAcceptsAtOnce = 64;
 
@@ -56,7 +56,7 @@ Expected<void> Listener::open(const std::string& host, std::uint16_t port) {
       host.empty() ? std::vector<std::string>{"::", "0.0.0.0"} : std::vector<std::string>{host};
   std::string why;
   for (const std::string& name : names) {
-    const auto found = resolve(name, std::to_string(port), Clock::now() + kLookUpPatience);
+    const auto found = resolve(name, std::to_string(port), Clock::now() + kLookUpTimeout);
     if (!found) why = found.error().message;
     for (const SocketAddress& address : found ? *found : std::vector<SocketAddress>()) {
       int error = 0;

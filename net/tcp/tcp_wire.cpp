@@ -95,9 +95,9 @@ void Wire::adopt(std::unique_ptr<Stream> stream, std::int32_t process) {
   });
 }
 
-Expected<void> Wire::wait_connected(Clock::time_point deadline, const std::string& patience,
+Expected<void> Wire::wait_connected(Clock::time_point deadline, const std::string& timeout,
                                     const Cancelled& cancelled) {
-  return impl_->links->wait_connected(deadline, patience, cancelled);
+  return impl_->links->wait_connected(deadline, timeout, cancelled);
 }
 
 void Wire::send() { impl_->routes.send(*impl_->router); }

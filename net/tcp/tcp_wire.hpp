@@ -32,9 +32,9 @@ class Wire {
   // the event loop): there is such a process.
   void adopt(std::unique_ptr<Stream> stream, std::int32_t process);
   // Until all processes are connected. Errors: `timeout` names one that is missing; `io`, one that
-  // was lost again; bad_input, two with the same index; failed: cancelled. `patience` is for the
+  // was lost again; bad_input, two with the same index; failed: cancelled. `timeout` is for the
   // text alone.
-  Expected<void> wait_connected(Clock::time_point deadline, const std::string& patience,
+  Expected<void> wait_connected(Clock::time_point deadline, const std::string& timeout,
                                 const Cancelled& cancelled);
 
   // Sends the outgoing messages of the router; those for a process that is down are dropped.

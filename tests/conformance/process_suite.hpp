@@ -3,7 +3,7 @@
 //
 //   struct MyWire {
 //     using Options = …;                             // with heartbeat, heartbeat_timeout and
-//                                                    // flush_patience
+//                                                    // flush_timeout
 //     static constexpr char kName[] = "MY";          // of its variables in the environment
 //     static constexpr std::size_t kLarge = …;       // bytes, more than the system takes at once
 //     static constexpr char kSilence[] = "…";        // in the reason for a suspended peer
@@ -193,7 +193,7 @@ TYPED_TEST_P(ProcessSuite, ADeathIsOnePeerDownAndNothingIsSentAfterIt) {
 
 TYPED_TEST_P(ProcessSuite, ASuspendedPeerDoesNotHoldUpTheEnd) {
   auto options = TypeParam::options();
-  options.flush_patience = std::chrono::milliseconds(200);
+  options.flush_timeout = std::chrono::milliseconds(200);
   this->start("idle", options);
   this->other_->signal(SIGSTOP);
   const FrozenTensor data = filled(TypeParam::kLarge, 1);

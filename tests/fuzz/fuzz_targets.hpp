@@ -32,7 +32,7 @@ void fuzz_one_trace_file(const std::uint8_t* data, std::size_t size);
 // is read has the shape that the data set states.
 void fuzz_one_data(const std::uint8_t* data, std::size_t size);
 
-// A byte that selects a message between processes (actors/protocol.hpp, node_protocol.hpp), then
+// A byte that selects a message between processes (actors/protocol/, node_protocol.hpp), then
 // its bytes. What is read is written and read again as the same.
 void fuzz_one_control(const std::uint8_t* data, std::size_t size);
 

@@ -25,13 +25,13 @@ struct Handshake : std::enable_shared_from_this<Handshake> {
   Handshake(asio::io_context& loop, std::unique_ptr<Stream> unshaken)
       : stream(std::move(unshaken)),
         watched(loop, stream->descriptor()),
-        patience(loop),
+        timer(loop),
         peer(address_of_peer(stream->descriptor())) {}
   ~Handshake() { watched.release(); }
 
   std::unique_ptr<Stream> stream;
   asio::posix::stream_descriptor watched;  // of the stream, which closes it
-  asio::steady_timer patience;
+  asio::steady_timer timer;
   const std::string peer;
 };
 
@@ -84,8 +84,8 @@ void TlsAcceptor::Impl::on_connection(FileDescriptor socket) {
   if (handshakes.size() >= kMostHandshakes)
     return drop(h, "there are too many unauthenticated connections");
   handshakes.insert(h);
-  h->patience.expires_after(kHandshakePatience);
-  h->patience.async_wait([this, h](std::error_code cancelled) {
+  h->timer.expires_after(kHandshakeTimeout);
+  h->timer.async_wait([this, h](std::error_code cancelled) {
     if (!cancelled && handshakes.count(h) > 0) drop(h, "it sent no complete TLS handshake in time");
   });
   proceed(h);
@@ -126,7 +126,7 @@ void TlsAcceptor::Impl::drop(const std::shared_ptr<Handshake>& h, const std::str
 
 void TlsAcceptor::Impl::forget(const std::shared_ptr<Handshake>& h) {
   handshakes.erase(h);
-  h->patience.cancel();
+  h->timer.cancel();
   h->watched.release();
 }
 

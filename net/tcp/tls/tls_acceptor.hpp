@@ -15,12 +15,12 @@ namespace grapevine::tcp {
 
 // Accepts connections and completes their handshakes, in a thread of its own: a connection without
 // a certificate of the CA reaches nothing else. At most kMostHandshakes connections are in their
-// handshake at a time, each for kHandshakePatience; a connection that fails has a log line, at a
+// handshake at a time, each for kHandshakeTimeout; a connection that fails has a log line, at a
 // bounded rate.
 class TlsAcceptor {
  public:
   static constexpr std::size_t kMostHandshakes = 256;
-  static constexpr std::chrono::seconds kHandshakePatience{10};
+  static constexpr std::chrono::seconds kHandshakeTimeout{10};
 
   // Takes a stream whose handshake is complete and which the other side knows to be accepted. On
   // the thread of this object.
