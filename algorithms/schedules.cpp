@@ -50,6 +50,16 @@ Expected<void> check_rates(const LrConfig& config) {
 }  // namespace
 
 Expected<LrSchedule> LrSchedule::make(const LrConfig& config) {
+  return make(config, Order::of_all);
+}
+
+Expected<void> LrSchedule::check(LrConfig config) {
+  config.steps_per_epoch = 1;
+  if (auto made = make(config, Order::of_each_unit); !made) return made.error();
+  return {};
+}
+
+Expected<LrSchedule> LrSchedule::make(const LrConfig& config, Order milestones) {
   if (Expected<void> rates = check_rates(config); !rates) return rates.error();
   LrSchedule schedule;
   schedule.base_ = config.per_256
@@ -65,7 +75,8 @@ Expected<LrSchedule> LrSchedule::make(const LrConfig& config) {
   schedule.warmup_.length = schedule.warmup_epochs_;
   schedule.run_.length = config.epochs;
 
-  if (Expected<void> spec = schedule.parse_spec(config.spec); !spec) return spec.error();
+  if (Expected<void> spec = schedule.parse_spec(config.spec, milestones); !spec)
+    return spec.error();
   if (schedule.follows_the_end() && !(std::isfinite(config.epochs) && config.epochs > 0))
     return bad_input("--epochs " + number_text(config.epochs) + " for --lr-schedule " +
                      config.spec + ": expected a finite number above 0");
@@ -108,7 +119,8 @@ LrSchedule LrSchedule::among(const Horizon& horizon) const {
 }
 
 // "GAMMA@T1,T2,…"
-Expected<void> LrSchedule::parse_step(const std::string& spec, const std::string& argument) {
+Expected<void> LrSchedule::parse_step(const std::string& spec, const std::string& argument,
+                                      Order order) {
   const Error bad =
       bad_lr_spec(spec,
                   "step:GAMMA@T1,T2,… with GAMMA >= 0 and ascending epochs above 0, or steps "
@@ -118,10 +130,15 @@ Expected<void> LrSchedule::parse_step(const std::string& spec, const std::string
   const std::optional<double> gamma =
       finite_number_in(std::string_view(argument).substr(0, at_sign));
   if (!gamma || *gamma < 0) return bad;
+  double last_of_epochs = 0, last_of_steps = 0;
   for (const std::string_view piece :
        split_at_commas(std::string_view(argument).substr(at_sign + 1))) {
     const std::optional<Moment> moment = parse_moment(piece);
-    if (!moment || epochs_of(*moment) <= (milestones_.empty() ? 0 : milestones_.back())) return bad;
+    if (!moment) return bad;
+    const bool apart = order == Order::of_each_unit && moment->in_steps;
+    double& last = apart ? last_of_steps : last_of_epochs;
+    if (epochs_of(*moment) <= last) return bad;
+    last = epochs_of(*moment);
     milestones_.push_back(epochs_of(*moment));
     moments_.push_back(*moment);
   }
@@ -169,7 +186,7 @@ Expected<void> LrSchedule::parse_numbers(const std::string& spec, const std::str
   return fits ? Expected<void>{} : bad;
 }
 
-Expected<void> LrSchedule::parse_spec(const std::string& spec) {
+Expected<void> LrSchedule::parse_spec(const std::string& spec, Order milestones) {
   const std::size_t colon = spec.find(':');
   const std::string kind = spec.substr(0, colon);
   const bool has_argument = colon != std::string::npos;
@@ -177,7 +194,7 @@ Expected<void> LrSchedule::parse_spec(const std::string& spec) {
   if (spec == "constant") return {};
   if (kind == "step") {
     kind_ = Kind::step;
-    return parse_step(spec, argument);
+    return parse_step(spec, argument, milestones);
   }
   if (kind == "cosine") {
     const std::optional<double> floor = has_argument ? finite_number_in(argument) : 0.0;

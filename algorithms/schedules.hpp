@@ -46,6 +46,9 @@ class LrSchedule {
  public:
   // Errors (bad_input) quote the spec or the number that is out of range.
   static Expected<LrSchedule> make(const LrConfig& config);
+  // As far as the length of an epoch does not matter: milestones ascend among those in epochs, and
+  // among those in steps. steps_per_epoch is not used. Errors: those of make().
+  static Expected<void> check(LrConfig config);
   // Rate for an update at `epoch` (fractional, >= 0).
   double at(double epoch) const;
   // The same for members that take over at horizon.first_step, with epochs of another number of
@@ -60,9 +63,13 @@ class LrSchedule {
   }
 
  private:
+  // Which milestones have to ascend.
+  enum class Order { of_all, of_each_unit };
+
   LrSchedule() = default;
-  Expected<void> parse_spec(const std::string& spec);
-  Expected<void> parse_step(const std::string& spec, const std::string& argument);
+  static Expected<LrSchedule> make(const LrConfig& config, Order milestones);
+  Expected<void> parse_spec(const std::string& spec, Order milestones);
+  Expected<void> parse_step(const std::string& spec, const std::string& argument, Order order);
   Expected<void> parse_numbers(const std::string& spec, const std::string& argument);
   Expected<void> parse_exponential(const std::string& spec, const std::string& argument);
   struct Moment {

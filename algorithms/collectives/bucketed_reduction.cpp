@@ -80,17 +80,12 @@ class BucketedReduction final : public Reduction {
   }
 
   at::Tensor take_sum() override {
-    // A sum that was loaded lies elsewhere, and one of own values that are still being read.
-    const at::Tensor before = sum_;
-    for (std::size_t b = 0; b < count(); ++b) {
-      const at::Tensor found = buckets_[b]->take_sum();
-      if (before.defined() && found.data_ptr() == part_of(before, b).data_ptr()) {
-        if (!sum_.is_same(before)) part_of(sum_, b).copy_(found);
-        continue;
-      }
-      if (!before.defined() && !sum_.defined()) sum_ = memory_for(found);
-      if (sum_.is_same(before)) sum_ = copy_to_send(before);
-      part_of(sum_, b).copy_(found);
+    std::vector<at::Tensor> sums;
+    for (const auto& bucket : buckets_) sums.push_back(bucket->take_sum());
+    // One that was loaded lies elsewhere, and one of own values that are still being read.
+    if (!lie_in_place(sums)) {
+      sum_ = memory_for(sums.front());
+      for (std::size_t b = 0; b < count(); ++b) part_of(sum_, b).copy_(sums[b]);
     }
     forget();
     return std::exchange(sum_, at::Tensor());
@@ -133,6 +128,12 @@ class BucketedReduction final : public Reduction {
   }
   at::Tensor part_of(const at::Tensor& all, std::size_t b) const {
     return all.narrow(0, begin_of(b), begin_of(b + 1) - begin_of(b));
+  }
+
+  bool lie_in_place(const std::vector<at::Tensor>& sums) const {
+    for (std::size_t b = 0; sum_.defined() && b < count(); ++b)
+      if (sums[b].data_ptr() != part_of(sum_, b).data_ptr()) return false;
+    return sum_.defined();
   }
 
   Outgoing open(std::int64_t operation, double epoch, std::int64_t begin, const at::Tensor& part,

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "algorithms/kernels/kernels.hpp"
 

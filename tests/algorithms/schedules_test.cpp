@@ -278,6 +278,22 @@ TEST(LrSchedule, QuotesABadSpec) {
               HasSubstr("step:GAMMA@T1,T2,…"));
 }
 
+// Whether step 300 comes before epoch 2 depends on the data.
+TEST(LrSchedule, MilestonesOfEachUnitAscendWhereEpochsHaveNoLengthYet) {
+  for (const char* spec : {"step:0.1@2,300s,400s", "step:0.1@300s,2,400s,3", "step:0.1@500s",
+                           "exponential:0.5@7s", "cosine"})
+    EXPECT_TRUE(LrSchedule::check(with_spec(spec)).ok()) << spec;
+  EXPECT_FALSE(LrSchedule::make(with_spec("step:0.1@500s")).ok());
+  for (const char* spec :
+       {"step:0.1@2,400s,300s", "step:0.1@2,300s,1", "step:0.1@300s,300s", "step:0.1@0s,1",
+        "step:0.1@1,,2", "step:0.1@1,", "step:x@1", "step:0.1@1,xs"}) {
+    const Expected<void> checked = LrSchedule::check(with_spec(spec));
+    ASSERT_FALSE(checked.ok()) << spec;
+    EXPECT_THAT(checked.error().message,
+                HasSubstr("--lr-schedule '" + std::string(spec) + "': expected step:GAMMA@"));
+  }
+}
+
 TEST(LrSchedule, RefusesNumbersOutOfRange) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const auto message = [](auto change) {
