@@ -62,9 +62,9 @@ class DeviceRuntime {
   // Work enqueued in `stream` from now on runs after `event`. The host does not wait.
   virtual void wait(Stream stream, const EventHandle& event) = 0;
 
-  // Blocks the calling thread. Errors: timeout after `patience`; failed where the device reports
+  // Blocks the calling thread. Errors: timeout after `timeout`; failed where the device reports
   // an error.
-  virtual Expected<void> host_wait(const EventHandle& event, Duration patience) = 0;
+  virtual Expected<void> host_wait(const EventHandle& event, Duration timeout) = 0;
 
   // The memory of `t`, which was made in another stream, is not reused before the work
   // that `stream` holds at the time of t's end has run.
@@ -82,7 +82,7 @@ std::shared_ptr<DeviceRuntime> host_runtime();
 class GradientGroup;
 // A group of one replica on each of the (different) GPUs.
 using GroupJoin = std::function<Expected<std::shared_ptr<GradientGroup>>(
-    const std::vector<int>& gpus, Duration patience)>;
+    const std::vector<int>& gpus, Duration timeout)>;
 
 // How this build reaches GPUs of a kind. Each call of `open` gives streams of their own.
 struct GpuDriver {

@@ -132,7 +132,7 @@ TorchCompute::TorchCompute(TorchComputeConfig config, std::unique_ptr<Model> mod
       buffers_(std::move(buffers)),
       initial_parameters_(FrozenTensor::freeze(parameters_.gather())),
       transfers_(config_.runtime, staging_limit(config_, parameters_.numel(), buffers_.numel()),
-                 config_.patience),
+                 config_.timeout),
       loader_(config_.data, sampler, config_.rank, config_.loader) {
   if (buffers_.numel() > 0) initial_buffers_ = FrozenTensor::freeze(buffers_.gather());
   const auto scope = transfers_.begin_compute();
@@ -489,7 +489,7 @@ Expected<at::Tensor> TorchCompute::evaluate_batch(std::int64_t begin, std::int64
 // wait for the GPU, so it keeps out of the way of launches.
 Expected<std::unique_ptr<LaunchGate::Pass>> TorchCompute::gate_pass() const {
   if (config_.runtime->in_host_memory()) return std::unique_ptr<LaunchGate::Pass>();
-  auto pass = std::make_unique<LaunchGate::Pass>(launch_gate(), config_.patience);
+  auto pass = std::make_unique<LaunchGate::Pass>(launch_gate(), config_.timeout);
   if (pass->granted()) return pass;
   return Error{Errc::timeout, "evaluation waited for a collective that was not launched in time"};
 }

@@ -49,7 +49,7 @@ struct TorchComputeConfig {
   bool scale_loss = false;
   // Images on the device lie as [B, H, W, C] in memory. Needs samples of three dimensions.
   bool channels_last = false;
-  Duration patience = from_seconds(120.0);  // longest wait for the device in a step
+  Duration timeout = from_seconds(120.0);  // longest wait for the device in a step
   // Of the replicas: all-reduces gradients on the devices, before the download; null: none.
   std::shared_ptr<GradientGroup> group;
   LoaderOptions loader;
@@ -95,7 +95,7 @@ class TorchCompute final : public Compute {
   // request.buffers may be undefined: the initial ones are used. request.recycled is used where it
   // is the only handle on [d] float32 in the memory that the device computes in. Errors are one
   // line that names the rank: the data set's, the model's, a loss that is not finite, a device that
-  // does not answer within `patience`, a gradient that does not fit into the precision.
+  // does not answer within `timeout`, a gradient that does not fit into the precision.
   Gradient gradient(GradientRequest request) override;
   Gradient gradient_in_parts(GradientRequest request, const GivePart& give) override;
 

@@ -13,18 +13,18 @@
 
 namespace grapevine {
 Transfers::Transfers(std::shared_ptr<DeviceRuntime> runtime, std::size_t staging_bytes,
-                     Duration patience)
+                     Duration timeout)
     : runtime_(std::move(runtime)),
-      patience_(patience),
+      timeout_(timeout),
       staging_([device = runtime_](std::size_t bytes) { return device->pinned_memory(bytes); },
                staging_bytes) {}
 
 Transfers::~Transfers() {
   // Memory that the streams still use is freed after this. A device that does not answer within the
-  // patience, or not at all, has failed, and its memory with it.
+  // timeout, or not at all, has failed, and its memory with it.
   try {
     for (const Stream stream : {Stream::upload, Stream::compute, Stream::download})
-      if (!runtime_->host_wait(runtime_->record(stream), patience_)) return;
+      if (!runtime_->host_wait(runtime_->record(stream), timeout_)) return;
   } catch (const std::exception& e) {
     spdlog::warn("{}: {}", runtime_->device().str(), one_line(e));
   }
@@ -37,7 +37,7 @@ at::Tensor Transfers::on_device(at::IntArrayRef shape, at::ScalarType dtype) con
 // Copies from and to ordinary memory block the host until all before them in the stream has run,
 // and without a limit; so that is waited for first.
 void Transfers::wait_for(const EventHandle& event) {
-  const Expected<void> here = runtime_->host_wait(event, patience_);
+  const Expected<void> here = runtime_->host_wait(event, timeout_);
   if (!here) throw std::runtime_error(here.error().message);
 }
 
@@ -167,7 +167,7 @@ at::Tensor Transfers::download(const FrozenTensor& result) {
 
 Expected<void> Transfers::finish() {
   EventHandle last = runtime_->record(Stream::download);
-  Expected<void> done = runtime_->host_wait(last, patience_);
+  Expected<void> done = runtime_->host_wait(last, timeout_);
   const std::vector<Late> late = std::exchange(late_, {});
   if (done && !late.empty()) {
     for (const Late& each : late) {
@@ -175,7 +175,7 @@ Expected<void> Transfers::finish() {
       runtime_->copy(Stream::download, each.host, each.result);
     }
     last = runtime_->record(Stream::download);
-    done = runtime_->host_wait(last, patience_);
+    done = runtime_->host_wait(last, timeout_);
   }
   // These handles end here in any case: freezing needs the last one. hold() takes over what a
   // device that does not answer may still write to.

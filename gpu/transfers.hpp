@@ -35,7 +35,7 @@ namespace grapevine {
 // The host waits more often where an upload fills the ring of pinned parts before the first of them
 // has crossed the bus, and where pinned memory runs out: before uploads, which throw
 // std::runtime_error where the device does not answer, and for downloads, which finish() does then.
-// Every wait is bounded by `patience`.
+// Every wait is bounded by `timeout`.
 //
 // Not thread-safe.
 class Transfers {
@@ -45,9 +45,9 @@ class Transfers {
   static constexpr std::size_t kRingParts = 8;
   static constexpr std::size_t kRingBytes = kRingParts * static_cast<std::size_t>(kPartBytes);
 
-  // `staging_bytes`: most pinned memory. `patience`: longest wait of the host.
-  Transfers(std::shared_ptr<DeviceRuntime> runtime, std::size_t staging_bytes, Duration patience);
-  // Waits for the copies in flight, at most `patience`.
+  // `staging_bytes`: most pinned memory. `timeout`: longest wait of the host.
+  Transfers(std::shared_ptr<DeviceRuntime> runtime, std::size_t staging_bytes, Duration timeout);
+  // Waits for the copies in flight, at most `timeout`.
   ~Transfers();
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
@@ -109,7 +109,7 @@ class Transfers {
   void copy_up_unstaged(const at::Tensor& flat, const at::Tensor& from);
 
   const std::shared_ptr<DeviceRuntime> runtime_;
-  const Duration patience_;
+  const Duration timeout_;
   StagingPool staging_;
   std::array<RingPart, kRingParts> ring_;
   std::size_t next_ = 0;               // of the ring

@@ -457,7 +457,7 @@ void NodePoolState::on_exited(const RankExited& exited) {
   }
   job_->on_exited(exited);
   if (exited.process == 0)
-    self_->delayed_send(NodePoolActor{self_}, config_.joins_patience, JoinsOver{job_->id});
+    self_->delayed_send(NodePoolActor{self_}, config_.joins_timeout, JoinsOver{job_->id});
   const PoolJob::Cause cause = job_->cause;
   const bool lost = cause == PoolJob::Cause::lost || cause == PoolJob::Cause::killed;
   if (cause != PoolJob::Cause::none) ask_to_end(lost ? grace_after_loss() : config_.grace);
@@ -498,7 +498,7 @@ void NodePoolState::wait_for_the_end(std::int32_t number) {
   PoolJob::Process& process = *job_->find(number);
   process.state = PoolJob::State::lost;
   process.lost_link = true;
-  self_->delayed_send(NodePoolActor{self_}, config_.joins_patience, LossOver{job_->id, number});
+  self_->delayed_send(NodePoolActor{self_}, config_.joins_timeout, LossOver{job_->id, number});
 }
 
 void NodePoolState::on_loss_over(LossOver over) {
@@ -515,6 +515,7 @@ void NodePoolState::on_loss_over(LossOver over) {
 // The place stays vacant until a node comes.
 void NodePoolState::give_up_place(const RankExited& exited, const std::string& ended,
                                   const std::string& said) {
+  if (job_->never_joined(exited)) return tell(ended + ": the others continue");
   if (!job_->find(exited.process)->joins && job_->failed_before.empty())
     job_->failed_before = said.empty() ? ended : job_->where(exited.process) + ": " + said;
   tell(ended + ": " + job_->prospect());
@@ -718,7 +719,7 @@ void NodePoolState::tell_end() {
   ended.error = {job_->error.code, cut_to(job_->error.message, kLongestErrorText)};
   const auto sealed = sessions_->sealed(self_->system(), job_->session, ended);
   sessions_->end(job_->session);
-  self_->request(job_->submitter, config_.end_patience, sealed.value_or(ended))
+  self_->request(job_->submitter, config_.end_timeout, sealed.value_or(ended))
       .then([acknowledged](const JobEndHeard&) { acknowledged(); },
             [acknowledged](const caf::error&) { acknowledged(); });
 }

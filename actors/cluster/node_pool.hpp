@@ -29,11 +29,11 @@ struct NodePoolConfig {
   Duration grace{std::chrono::seconds(60)};  // between SIGTERM and SIGKILL
   // The same once a process was lost and process 0 has ended.
   Duration lost_grace{std::chrono::seconds(10)};
-  Duration kill_grace{kKillPatience};  // from SIGKILL to dropping a node
+  Duration kill_grace{kKillTimeout};  // from SIGKILL to dropping a node
   // From the end of process 0 to SIGTERM for processes that were to join the run, and to the begin
   // of the grace of all others.
-  Duration joins_patience{std::chrono::seconds(2)};
-  Duration end_patience{std::chrono::seconds(10)};  // for the submitter to acknowledge the end
+  Duration joins_timeout{std::chrono::seconds(2)};
+  Duration end_timeout{std::chrono::seconds(10)};  // for the submitter to acknowledge the end
   // Limits of a job's output, in bytes: sent to the submitter and not acknowledged (more than
   // LineWriter::kDoneBytes, for which an acknowledgement may wait); kept here beyond that.
   std::size_t output_window = std::size_t{1} << 20;

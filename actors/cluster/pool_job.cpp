@@ -123,6 +123,11 @@ std::string PoolJob::end_of(const RankExited& exited) const {
   return end_text(who, {exited.signal != 0 ? -1 : exited.exit_code, exited.signal});
 }
 
+bool PoolJob::never_joined(const RankExited& exited) const {
+  return some_have_left && processes[static_cast<std::size_t>(exited.process)].joins &&
+         exited.signal == 0;
+}
+
 std::string PoolJob::prospect() const {
   if (!begun) return "the others wait";
   return running() >= least ? "the others continue" : "too few remain for the run";
@@ -162,6 +167,7 @@ void PoolJob::on_exited(const RankExited& exited) {
   Process& process = processes[static_cast<std::size_t>(exited.process)];
   const bool leaves = exited.exit_code == kExitDone && may_lose(exited.process);
   process.state = leaves ? State::left : State::ended;
+  some_have_left = some_have_left || leaves;
   const std::string who = where(exited.process);
   const std::string said = process.held.text();
   // A process that was asked to end before it handled signals ends by the signal.

@@ -71,6 +71,9 @@ struct PoolJob {
   bool take_report(const std::string& line);
   // How the job goes on with the processes that run, for people.
   std::string prospect() const;
+  // Whether the run does not count on the process: it came later than the others, some of which
+  // have ended with success, so that the run is ending or over.
+  bool never_joined(const RankExited& exited) const;
   // REQUIRES: the job has that process.
   void on_exited(const RankExited& exited);
   // All processes have ended: completes `error`, and writes the errors that it does not repeat.
@@ -92,6 +95,7 @@ struct PoolJob {
   std::string nonce;               // of its secret
   std::uint16_t control_port = 0;  // of process 0; 0: it has reported none yet
   bool begun = false;              // the run has: until then all wait for each first process
+  bool some_have_left = false;     // processes that have ended with success
   Cause cause = Cause::none;
   Error error;
   std::int32_t blamed = -1;  // the process that `error` quotes

@@ -56,7 +56,7 @@ bool GracePeriod::begin(Time now, Duration grace) {
 
 void GracePeriod::kill(Time now) {
   kill_at_.reset();
-  give_up_at_ = now + kill_patience_;
+  give_up_at_ = now + kill_timeout_;
 }
 
 GracePeriod::Due GracePeriod::due(Time now) const {

@@ -53,16 +53,16 @@ class HeldError {
 };
 
 // From SIGKILL until a process is given up, which waits for a dead disk or device.
-inline constexpr std::chrono::seconds kKillPatience{15};
+inline constexpr std::chrono::seconds kKillTimeout{15};
 
 // The time that a process has to end: a grace period once it was asked to, then SIGKILL, and a last
-// patience. Not thread-safe.
+// timeout. Not thread-safe.
 class GracePeriod {
  public:
   using Time = Timestamp;  // of the caller's clock
   enum class Due { nothing, kill, give_up };
 
-  explicit GracePeriod(Duration kill_patience = kKillPatience) : kill_patience_(kill_patience) {}
+  explicit GracePeriod(Duration kill_timeout = kKillTimeout) : kill_timeout_(kill_timeout) {}
 
   // The process was asked to end. The earliest end of a grace counts, and none after SIGKILL.
   // Returns whether this one ends earlier than those before.
@@ -76,7 +76,7 @@ class GracePeriod {
   Due due(Time now) const;
 
  private:
-  Duration kill_patience_;
+  Duration kill_timeout_;
   std::optional<Time> kill_at_;
   std::optional<Time> give_up_at_;
 };

@@ -31,7 +31,7 @@ constexpr Duration kBehindSilence = std::chrono::seconds(10);
 JobIdentity identity_of(const RunConfig& config) {
   JobIdentity identity = config.cluster->identity;
   identity["transport"] = config.cluster->transport_name;
-  identity["timeout"] = number_text(to_seconds(config.patience));  // heartbeats depend on it
+  identity["timeout"] = number_text(to_seconds(config.timeout));  // heartbeats depend on it
   identity[kResumedKey] = "none";
   if (config.resume) {
     std::vector<Step> steps = config.resume->steps();
@@ -56,11 +56,12 @@ RendezvousConfig rendezvous_config(const RunConfig& config, const SupervisorActo
   rendezvous.user = static_cast<std::int64_t>(::getuid());
   rendezvous.version = cluster.version;
   rendezvous.identity = identity_of(config);
+  rendezvous.identity_with = config.identity_with;
   rendezvous.out = cluster.out;
   rendezvous.transport = cluster.transport_name;
   rendezvous.job_text = cluster.job_text;
   rendezvous.trace_run = config.trace.header.run;
-  rendezvous.timeout = cluster.patience;
+  rendezvous.timeout = cluster.timeout;
   rendezvous.supervisor = supervisor;
   rendezvous.crew = crew;
   return rendezvous;
@@ -95,7 +96,7 @@ Expected<RendezvousActor> find_rendezvous(caf::actor_system& system, const Clust
                                           const std::shared_ptr<OpenProbes>& probes) {
   auto found =
       dial<RendezvousActor>(system, {"process 0", cluster.head_host, cluster.head_port,
-                                     cluster.patience, cluster.cancelled, probes, cluster.tls});
+                                     cluster.timeout, cluster.cancelled, probes, cluster.tls});
   if (found) return found;
   if (is_cancelled(cluster)) return asked_to_stop(cluster);
   if (found.error().code == Errc::protocol)  // time would change nothing
@@ -169,9 +170,8 @@ Expected<Admission> ask(caf::actor_system& system, const RunConfig& config,
   const ClusterConfig& cluster = *config.cluster;
   Join join = make_join(config, agent, nonce);
   // Longer than the timeout of the rendezvous, so that its own error arrives.
-  auto result =
-      ask_actor<Admission>(system, rendezvous, cluster.patience + std::chrono::seconds(10),
-                           std::move(join), cluster.cancelled);
+  auto result = ask_actor<Admission>(system, rendezvous, cluster.timeout + std::chrono::seconds(10),
+                                     std::move(join), cluster.cancelled);
   if (!result && is_cancelled(cluster)) {
     report_failure(rendezvous, cluster, nonce, asked_to_stop(cluster));
     return asked_to_stop(cluster);
@@ -192,7 +192,7 @@ Expected<Addresses> ask_addresses(caf::actor_system& system, const ClusterConfig
   Addresses all;
   const auto known = [&all] { return static_cast<std::int32_t>(all.hosts.size()); };
   while (known() < cluster.processes) {
-    auto page = ask_actor<Addresses>(system, rendezvous, cluster.patience,
+    auto page = ask_actor<Addresses>(system, rendezvous, cluster.timeout,
                                      AskAddresses{nonce, known()}, cluster.cancelled);
     if (!page && is_cancelled(cluster)) return asked_to_stop(cluster);
     if (!page) return no_answer(cluster, page.error());
@@ -267,8 +267,8 @@ Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
   const ConnectOptions options{job_token(cluster.secret, admission->nonce), cluster.cancelled,
                                admission->joins, admission->absent};
   const Duration timeout =
-      admission->joins ? cluster.patience
-                       : connect_timeout(cluster.patience, cluster.process, cluster.processes);
+      admission->joins ? cluster.timeout
+                       : connect_timeout(cluster.timeout, cluster.process, cluster.processes);
   auto connected = cluster.transport->connect(known->addresses, placement, timeout, options);
   if (!connected) {
     const Error error = is_cancelled(cluster) ? asked_to_stop(cluster) : connected.error();

@@ -98,7 +98,7 @@ Expected<void> RendezvousState::check_membership(const Join& join) const {
       join.process >= config_.processes || join.version != config_.version)
     if (auto why = check_member(join); !why) return why.error();
   const bool other_user = join.user >= 0 && config_.user >= 0 && join.user != config_.user;
-  if (other_user && !check_identity(join)) return other_job;
+  if (other_user && !check_identity(join, {})) return other_job;
   return {};
 }
 
@@ -132,24 +132,45 @@ Expected<void> RendezvousState::check_member(const Join& join) const {
       self_->current_sender()->node() != self_->node())
     return bad_input("process 0 was started twice, here and on " + join.host +
                      ": give each process a rank of its own");
-  if (auto same = check_identity(join); !same) return same;
-  if (refused_ && !begun_)
-    return bad_input("the job that " + who + " belongs to was refused already");
+  if (begun_) return {};  // its options are compared once it has a place
+  if (auto same = check_identity(join, {}); !same) return same;
+  if (refused_) return bad_input("the job that " + who + " belongs to was refused already");
   return {};
 }
 
-Expected<void> RendezvousState::check_identity(const Join& join) const {
+namespace {
+
+constexpr char kWiringPrefix[] = "wiring.";
+// The ranks of servers are numbered by the wiring that the processes were started with.
+constexpr char kServersKey[] = "wiring.servers";
+
+std::string value_of(const std::map<std::string, std::string>& identity, const std::string& key) {
+  const auto it = identity.find(key);
+  return it == identity.end() ? std::string("nothing") : it->second;
+}
+
+}  // namespace
+
+// The process may have read its options from a checkpoint that is newer than this process, with
+// changes of the run so far. It gets those settings with its view, whatever it was started with.
+bool RendezvousState::has_changed(const std::string& key, const std::string& value,
+                                  const LiveSettings& settings) const {
+  if (settings.empty() || key == kServersKey) return false;
+  if (settings.count(key) > 0) return true;
+  const bool of_wiring = key.rfind(kWiringPrefix, 0) == 0;
+  return of_wiring && config_.identity_with &&
+         value_of(config_.identity_with(settings), key) == value;
+}
+
+Expected<void> RendezvousState::check_identity(const Join& join,
+                                               const LiveSettings& settings) const {
   std::set<std::string> keys;
   for (const auto* identity : {&config_.identity, &join.identity})
     for (const auto& [key, value] : *identity) keys.insert(key);
-  const auto value_of = [](const auto& identity, const std::string& key) {
-    const auto it = identity.find(key);
-    return it == identity.end() ? std::string("nothing") : it->second;
-  };
   if (begun_) keys.erase(kResumedKey);  // the state comes from another rank
   for (const std::string& key : keys) {
     const std::string here = value_of(config_.identity, key), there = value_of(join.identity, key);
-    if (there != here)
+    if (there != here && !has_changed(key, there, settings))
       return bad_input(name_of(join) + " was started with " + key + " = " + there +
                        ", process 0 with " + here +
                        ": start all with the same options and job file");
@@ -383,8 +404,11 @@ void RendezvousState::on_place(const std::string& nonce, std::int32_t process, c
     return self_->delayed_send(RendezvousActor{self_}, kPlaceInterval, AskPlaceAgain{nonce});
   Participant participant = std::move(waiting->second.participant);
   waiting_.erase(waiting);
-  if (place.granted) return admit_late(std::move(participant), place);
-  const Error error = bad_input(name_of(participant.join) + " " + place.reason);
+  const auto same =
+      place.granted ? check_identity(participant.join, place.settings) : Expected<void>();
+  if (place.granted && same) return admit_late(std::move(participant), place);
+  const Error error =
+      place.granted ? same.error() : bad_input(name_of(participant.join) + " " + place.reason);
   ignore("refused: " + error.message);
   participant.answer.deliver(refusal(error));
   give_place_back(process);

@@ -1,12 +1,14 @@
 // RendezvousHost: collects the processes of a run before it begins.
 #pragma once
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "actors/protocol/rendezvous.hpp"
+#include "actors/run/control/live_settings.hpp"
 #include "messages/text/log_limit.hpp"
 
 namespace grapevine {
@@ -32,6 +34,8 @@ struct RendezvousConfig {
   std::int64_t user = -1;
   std::string version;                          // of this program: all run the same
   std::map<std::string, std::string> identity;  // of the coordinator's job: all train the same
+  // The identity of a job that begins with these settings; null: no setting changes.
+  std::function<std::map<std::string, std::string>(const LiveSettings&)> identity_with = nullptr;
   std::string out;
   std::string transport;
   std::string job_text;  // of the coordinator's job, as job.toml has it
@@ -81,7 +85,10 @@ class RendezvousState {
   Expected<void> check_membership(const Join& join) const;
   // Errors: those of a process of this job.
   Expected<void> check_member(const Join& join) const;
-  Expected<void> check_identity(const Join& join) const;
+  // `settings`: those that have changed since the run began.
+  Expected<void> check_identity(const Join& join, const LiveSettings& settings) const;
+  bool has_changed(const std::string& key, const std::string& value,
+                   const LiveSettings& settings) const;
   static std::string name_of(const Join& join);
   bool proves(const Join& join) const;
   Admission admission_for(const Admission& all, const Join& join) const;

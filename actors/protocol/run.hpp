@@ -1,6 +1,7 @@
 // The start of a run, places of lost processes, and the interface of the Supervisor.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ struct Place {
   bool later = false;                // not granted yet: ask again
   std::string reason;                // where it is not granted, a phrase after the process's name
   std::vector<std::int32_t> absent;  // where it is granted: the other processes that are lost
+  std::map<std::string, std::string> settings =
+      {};  // LiveSettings that have changed since the start
 };
 // Which process is lost, so that another may take its place? And the answer.
 struct AskVacancy {};

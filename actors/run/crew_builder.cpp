@@ -225,11 +225,11 @@ void CrewBuilder::set_checkpoints(SupervisorConfig& supervision) const {
 }
 
 void CrewBuilder::set_timeouts(SupervisorConfig& supervision) const {
-  supervision.patience = config_.patience;
-  supervision.silence = heartbeats_for(config_.patience).silence;
-  if (config_.cluster) supervision.patience = timeout_behind_silence(config_.patience);
-  if (config_.first_patience)
-    supervision.first_patience = std::max(*config_.first_patience, supervision.patience);
+  supervision.timeout = config_.timeout;
+  supervision.silence = heartbeats_for(config_.timeout).silence;
+  if (config_.cluster) supervision.timeout = timeout_behind_silence(config_.timeout);
+  if (config_.first_timeout)
+    supervision.first_timeout = std::max(*config_.first_timeout, supervision.timeout);
   supervision.stall_abort = config_.stall_abort;
 }
 
@@ -356,7 +356,7 @@ StagerConfig CrewBuilder::stager_config(const PeerConfig& peer,
   stager.device = std::move(device);
   stager.transport = peer.transport;
   stager.model_bytes = peer.parameters.nbytes();
-  stager.timeout = std::max(config_.patience, config_.first_patience.value_or(Duration{0}));
+  stager.timeout = std::max(config_.timeout, config_.first_timeout.value_or(Duration{0}));
   return stager;
 }
 

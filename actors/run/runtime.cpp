@@ -72,7 +72,7 @@ void Runtime::Impl::start(std::shared_ptr<RunObserver> observer,
 
 void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
                                      std::shared_ptr<RunReport> report) {
-  configure_for_cluster(system_config, config.patience);
+  configure_for_cluster(system_config, config.timeout);
   system = std::make_unique<caf::actor_system>(system_config);
   observer = observed(std::move(observer), std::move(report));
   const auto shared = std::make_shared<CrewBuilder>(*system, config, true);
@@ -232,7 +232,7 @@ Error not_ended(const char* what, Duration timeout) {
 
 }  // namespace
 
-Expected<void> Runtime::close(const ClosePatience& timeout) {
+Expected<void> Runtime::close(const CloseTimeouts& timeout) {
   // CAF's logger must go before the system can: each thread that has spawned an actor has a share
   // of it.
   caf::logger::set_current_actor_system(nullptr);

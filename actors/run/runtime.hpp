@@ -52,7 +52,7 @@ struct ClusterConfig {
   // begun, with an earlier process of this number. Null: none is written.
   std::function<Expected<void>(const std::string& out, bool joins, TraceSettings& trace)>
       place_trace;
-  Duration patience{std::chrono::seconds(60)};  // for all to join, and again for all to connect
+  Duration timeout{std::chrono::seconds(60)};  // for all to join, and again for all to connect
 };
 
 // A rank that is lost during a run in virtual time.
@@ -112,8 +112,8 @@ struct RunConfig {
   bool output_in_use = false;
   JobIdentity identity;
   std::optional<Checkpoint> resume;
-  Duration patience{std::chrono::seconds(300)};  // these three: see SupervisorConfig
-  std::optional<Duration> first_patience;
+  Duration timeout{std::chrono::seconds(300)};  // these three: see SupervisorConfig
+  std::optional<Duration> first_timeout;
   std::optional<Duration> stall_abort;
   // Makes the parts after a change of a running job, in every process. Null: settings do not
   // change.
@@ -165,10 +165,10 @@ class Runtime {
   // Then ends the control plane, and the transport, which delivers its last messages. Errors
   // (timeout): one of them does not end; as for shut_down(), leak this object. REQUIRES:
   // shut_down() has succeeded.
-  struct ClosePatience {
+  struct CloseTimeouts {
     Duration control_plane, transport;
   };
-  Expected<void> close(const ClosePatience& timeout);
+  Expected<void> close(const CloseTimeouts& timeout);
 
   // Thread-safe; not for signal handlers.
   void request_stop();

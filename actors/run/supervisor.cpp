@@ -38,7 +38,7 @@ void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> se
                                    config_.total_epochs, config_.resumed_least});
   suspects_ = LinkSuspects(config_.silence);
   WaitLimits limits;
-  limits.first = config_.patience;
+  limits.first = config_.timeout;
   limits.abort = config_.stall_abort;
   waits_ = WaitWatch(limits);
 }
@@ -132,9 +132,9 @@ void SupervisorState::on_exception(const std::exception_ptr& problem) {
   crew_.end_ranks();
 }
 
-// A patience that is shorter than the usual interval is kept, too.
+// A timeout that is shorter than the usual interval is kept, too.
 void SupervisorState::watch_later() {
-  self_->delayed_send(SupervisorActor{self_}, std::min(waits_.interval(), config_.patience),
+  self_->delayed_send(SupervisorActor{self_}, std::min(waits_.interval(), config_.timeout),
                       Watchdog{});
 }
 
@@ -146,9 +146,9 @@ void SupervisorState::on_watchdog() {
     return end();
   }
   watch_later();
-  if (checkpoints_.overdue(now(), config_.patience)) give_up_checkpoint();
+  if (checkpoints_.overdue(now(), config_.timeout)) give_up_checkpoint();
   const Duration limit =
-      waits_.limit(config_.patience, config_.first_patience.value_or(config_.patience));
+      waits_.limit(config_.timeout, config_.first_timeout.value_or(config_.timeout));
   if (stage_ != Stage::closing && now() - last_news_ > limit)
     return fail({Errc::timeout, "no rank made progress for " + seconds_text(limit) + "; " +
                                     missing_states() + awaited() +

@@ -59,8 +59,8 @@ struct SupervisorConfig {
   bool output_in_use = false;
   // Without any step, after which the run fails: at least so long, and longer where steps usually
   // are; and before the first step of any rank. None: as long as later.
-  Duration patience{std::chrono::seconds(300)};
-  std::optional<Duration> first_patience;
+  Duration timeout{std::chrono::seconds(300)};
+  std::optional<Duration> first_timeout;
   std::optional<Duration> stall_abort;  // ends a run with a wait of this length: WaitLimits
   double total_epochs = 0;              // by the clock of the algorithm
   double resumed_least = 0;             // epochs of the slowest and the fastest rank in

@@ -148,7 +148,7 @@ bool NcclCommunicator::leave() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!idle || !*idle || launching_ || communicator_ == nullptr) return false;
   const ncclComm_t mine = std::exchange(communicator_, nullptr);
-  const auto until = Clock::now() + patience_ / 2;
+  const auto until = Clock::now() + timeout_ / 2;
   run_bounded(
       [mine, until] {
         if (finalize(mine, until))
@@ -156,7 +156,7 @@ bool NcclCommunicator::leave() {
         else
           ncclCommAbort(mine);
       },
-      patience_);
+      timeout_);
   return true;
 }
 
@@ -307,7 +307,7 @@ Expected<void> NcclCommunicator::abort() {
     std::unique_lock<std::mutex> lock(mutex_);
     mine = std::exchange(communicator_, nullptr);
     if (mine == nullptr) return ended_;
-    const Deadline grace = std::min<Deadline>(kLongestGrace, patience_);
+    const Deadline grace = std::min<Deadline>(kLongestGrace, timeout_);
     if (!changed_.wait_for(lock, grace, [this] { return !launching_; })) {
       doomed_ = mine;
       ended_ = Error{Errc::timeout, "NCCL: a launch does not return, so that its group of " +
@@ -320,7 +320,7 @@ Expected<void> NcclCommunicator::abort() {
 
 // ncclCommAbort joins threads of NCCL and waits for the device: with a limit only here.
 Expected<void> NcclCommunicator::end(ncclComm* communicator) {
-  if (run_bounded([communicator] { ncclCommAbort(communicator); }, patience_)) return {};
+  if (run_bounded([communicator] { ncclCommAbort(communicator); }, timeout_)) return {};
   return Error{Errc::timeout, "NCCL: aborting a group of " + std::to_string(size_) +
                                   " ranks did not end in time: a thread is still blocked in it"};
 }

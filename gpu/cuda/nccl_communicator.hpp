@@ -84,8 +84,8 @@ class NcclCommunicator {
   static int threads_left_behind();
 
  private:
-  NcclCommunicator(int size, int rank, Deadline patience)
-      : size_(size), rank_(rank), patience_(patience) {}
+  NcclCommunicator(int size, int rank, Deadline timeout)
+      : size_(size), rank_(rank), timeout_(timeout) {}
 
   template <class Call>
   Expected<void> enqueue(const char* what, Deadline deadline, const Call& call);
@@ -100,7 +100,7 @@ class NcclCommunicator {
   bool leave();
 
   const int size_, rank_;
-  const Deadline patience_;
+  const Deadline timeout_;
   std::mutex ending_;     // held by abort(), so that a second one returns when all has ended
   Expected<void> ended_;  // guarded by ending_: the result of the first abort()
 

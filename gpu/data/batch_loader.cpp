@@ -39,10 +39,10 @@ Expected<Batch> BatchLoader::next(Step step) {
     const auto found = slots_.find(step);
     return found != slots_.end() && found->second->has_value();
   };
-  if (!ready_.wait_for(lock, options_.patience, arrived))
+  if (!ready_.wait_for(lock, options_.timeout, arrived))
     return Error{Errc::timeout, "the batch of step " + std::to_string(step) + " of data '" +
                                     data_->info().name + "' did not arrive within " +
-                                    number_text(to_seconds(options_.patience)) +
+                                    number_text(to_seconds(options_.timeout)) +
                                     " s: check the disk it is read from"};
   Expected<Batch> batch = std::move(**slots_[step]);
   slots_.erase(step);

@@ -20,9 +20,9 @@ namespace grapevine {
 
 struct LoaderOptions {
   bool augment = false;
-  int threads = 2;                          // that read ahead; 0 reads in next()
-  int depth = 4;                            // steps read ahead, the asked one included
-  Duration patience = from_seconds(120.0);  // longest wait for one batch
+  int threads = 2;                         // that read ahead; 0 reads in next()
+  int depth = 4;                           // steps read ahead, the asked one included
+  Duration timeout = from_seconds(120.0);  // longest wait for one batch
   // Of every batch only slice `slice` of `slices` equal ones is read.
   std::int64_t slice = 0;
   std::int64_t slices = 1;
@@ -46,7 +46,7 @@ class BatchLoader {
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
 
-  // Errors: those of the data set, at the step whose batch they spoil; timeout after `patience`.
+  // Errors: those of the data set, at the step whose batch they spoil; timeout after `timeout`.
   Expected<Batch> next(Step step);
 
   // From now on, steps have the batches of this deal. At first: those of the sampler's ranks. For

@@ -131,7 +131,7 @@ GpuClaims::~GpuClaims() {
   if (file_ >= 0) ::close(file_);
 }
 
-Expected<std::vector<std::string>> GpuClaims::gather(int processes, Duration patience) const {
+Expected<std::vector<std::string>> GpuClaims::gather(int processes, Duration timeout) const {
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
     const auto claims = read_claims(folder_);
@@ -143,7 +143,7 @@ Expected<std::vector<std::string>> GpuClaims::gather(int processes, Duration pat
       ids.insert(ids.end(), claim.ids.begin(), claim.ids.end());
     }
     if (static_cast<int>(here.size()) >= processes) return ids;
-    if (std::chrono::steady_clock::now() - start > patience)
+    if (std::chrono::steady_clock::now() - start > timeout)
       return Error{Errc::timeout, std::to_string(here.size()) + " of the " +
                                       std::to_string(processes) +
                                       " processes of this machine reported the GPUs they use"};

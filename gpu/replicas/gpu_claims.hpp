@@ -29,8 +29,8 @@ class GpuClaims {
   ~GpuClaims();  // withdraws them
 
   // The ids that live processes of the user claim, of any run and this one included, once
-  // `processes` different ones of this run do. Errors: timeout after `patience`; io.
-  Expected<std::vector<std::string>> gather(int processes, Duration patience) const;
+  // `processes` different ones of this run do. Errors: timeout after `timeout`; io.
+  Expected<std::vector<std::string>> gather(int processes, Duration timeout) const;
 
  private:
   GpuClaims(std::string folder, std::string run)

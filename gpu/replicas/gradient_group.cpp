@@ -34,7 +34,7 @@ GroupChoice choose_group(const std::vector<at::Device>& devices, const std::stri
 
 Expected<std::shared_ptr<GradientGroup>> open_group(const std::string& worker,
                                                     const std::vector<at::Device>& devices,
-                                                    const std::string& shared, Duration patience) {
+                                                    const std::string& shared, Duration timeout) {
   const GroupJoin join = cuda_group_join();
   const GroupChoice choice = choose_group(devices, shared, join != nullptr);
   const bool as_wished = choice.nccl || !devices.front().is_cuda();
@@ -42,7 +42,7 @@ Expected<std::shared_ptr<GradientGroup>> open_group(const std::string& worker,
   if (!choice.nccl) return std::shared_ptr<GradientGroup>();
   std::vector<int> gpus;
   for (const at::Device device : devices) gpus.push_back(device.index());
-  return join(gpus, patience);
+  return join(gpus, timeout);
 }
 
 }  // namespace grapevine

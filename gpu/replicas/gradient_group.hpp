@@ -42,10 +42,10 @@ GroupChoice choose_group(const std::vector<at::Device>& devices, const std::stri
                          bool built_in);
 
 // The group of `devices`, or null where gradients are summed in the host's memory; a line in the
-// log, in the name of `worker`, says which and why: a warning where there are GPUs. `patience`:
+// log, in the name of `worker`, says which and why: a warning where there are GPUs. `timeout`:
 // longest wait for a replica. Errors: NCCL's.
 Expected<std::shared_ptr<GradientGroup>> open_group(const std::string& worker,
                                                     const std::vector<at::Device>& devices,
-                                                    const std::string& shared, Duration patience);
+                                                    const std::string& shared, Duration timeout);
 
 }  // namespace grapevine

@@ -14,13 +14,13 @@ int& depth(const LaunchGate& gate) {
 
 }  // namespace
 
-LaunchGate::Pass::Pass(LaunchGate& gate, Duration patience) : gate_(gate) {
+LaunchGate::Pass::Pass(LaunchGate& gate, Duration timeout) : gate_(gate) {
   if (depth(gate_) > 0) {
     granted_ = true;
   } else {
     std::unique_lock<std::mutex> lock(gate_.mutex_);
     ++gate_.waiting_;
-    granted_ = gate_.changed_.wait_for(lock, patience,
+    granted_ = gate_.changed_.wait_for(lock, timeout,
                                        [this] { return !gate_.closed_ && gate_.closing_ == 0; });
     --gate_.waiting_;
     if (granted_) ++gate_.passes_;
@@ -35,16 +35,16 @@ LaunchGate::Pass::~Pass() {
   gate_.changed_.notify_all();
 }
 
-Expected<void> LaunchGate::close(Duration patience) {
+Expected<void> LaunchGate::close(Duration timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
   ++closing_;
-  const bool free = changed_.wait_for(lock, patience, [this] { return !closed_ && passes_ == 0; });
+  const bool free = changed_.wait_for(lock, timeout, [this] { return !closed_ && passes_ == 0; });
   --closing_;
   closed_ = closed_ || free;
   changed_.notify_all();
   if (free) return {};
   return Error{Errc::timeout, "a collective was not launched within " +
-                                  std::to_string(static_cast<int>(to_seconds(patience))) +
+                                  std::to_string(static_cast<int>(to_seconds(timeout))) +
                                   " s: another call waits for a GPU, see nvidia-smi"};
 }
 

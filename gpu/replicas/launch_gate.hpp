@@ -20,8 +20,8 @@ class LaunchGate {
   // Of the thread that made it, which may make more of them inside. It must not close the gate.
   class Pass {
    public:
-    // Waits as long as the gate is closed, at most `patience`.
-    Pass(LaunchGate& gate, Duration patience);
+    // Waits as long as the gate is closed, at most `timeout`.
+    Pass(LaunchGate& gate, Duration timeout);
     ~Pass();
     Pass(const Pass&) = delete;
     Pass& operator=(const Pass&) = delete;
@@ -32,8 +32,8 @@ class LaunchGate {
     bool granted_ = false;
   };
 
-  // Returns when no pass is held. Errors: timeout after `patience`; the gate is then as before.
-  Expected<void> close(Duration patience);
+  // Returns when no pass is held. Errors: timeout after `timeout`; the gate is then as before.
+  Expected<void> close(Duration timeout);
   void open();
 
   int waiting() const;  // threads that wait for a pass

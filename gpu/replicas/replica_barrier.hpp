@@ -14,9 +14,9 @@ class ReplicaBarrier {
  public:
   explicit ReplicaBarrier(std::size_t size) : size_(size) {}
 
-  // Returns when all have called it. Errors: timeout after `patience`, peer_down where the barrier
+  // Returns when all have called it. Errors: timeout after `timeout`, peer_down where the barrier
   // was ended meanwhile or before; either ends it for all, and for good.
-  Expected<void> wait(Duration patience);
+  Expected<void> wait(Duration timeout);
 
   // Waiting threads return with an error. Idempotent.
   void end();

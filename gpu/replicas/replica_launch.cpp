@@ -16,27 +16,27 @@ class Opener {
 
 }  // namespace
 
-Expected<void> ReplicaLaunch::run(std::size_t replica, Duration patience,
+Expected<void> ReplicaLaunch::run(std::size_t replica, Duration timeout,
                                   const std::function<Expected<void>()>& launch) {
   // The gate is closed when all are here: on their way they may need a pass.
-  if (auto here = barrier_.wait(patience); !here) return here;
-  if (replica > 0) return launch_together(patience, launch);
-  if (auto closed = gate_.close(patience); !closed) {
+  if (auto here = barrier_.wait(timeout); !here) return here;
+  if (replica > 0) return launch_together(timeout, launch);
+  if (auto closed = gate_.close(timeout); !closed) {
     barrier_.end();
     return closed;
   }
   const Opener opener(gate_);
-  return launch_together(patience, launch);
+  return launch_together(timeout, launch);
 }
 
-Expected<void> ReplicaLaunch::launch_together(Duration patience,
+Expected<void> ReplicaLaunch::launch_together(Duration timeout,
                                               const std::function<Expected<void>()>& launch) {
-  if (auto closed = barrier_.wait(patience); !closed) return closed;
+  if (auto closed = barrier_.wait(timeout); !closed) return closed;
   if (auto launched = launch(); !launched) {
     barrier_.end();
     return launched;
   }
-  return barrier_.wait(patience);
+  return barrier_.wait(timeout);
 }
 
 }  // namespace grapevine

@@ -18,15 +18,15 @@ class ReplicaLaunch {
   // Returns when all replicas have called `launch`: all are here before one begins, the gate is
   // closed from the first launch to the last, and all have launched before one continues. Errors:
   // that of `launch`; timeout where a replica does not arrive or the gate does not close within
-  // `patience`; peer_down where another replica failed. Each ends this for all, and for good.
-  Expected<void> run(std::size_t replica, Duration patience,
+  // `timeout`; peer_down where another replica failed. Each ends this for all, and for good.
+  Expected<void> run(std::size_t replica, Duration timeout,
                      const std::function<Expected<void>()>& launch);
 
   // Replicas that wait return with an error. Idempotent.
   void end() { barrier_.end(); }
 
  private:
-  Expected<void> launch_together(Duration patience, const std::function<Expected<void>()>& launch);
+  Expected<void> launch_together(Duration timeout, const std::function<Expected<void>()>& launch);
 
   ReplicaBarrier barrier_;
   LaunchGate& gate_;

@@ -12,10 +12,10 @@
 namespace grapevine {
 
 ReplicatedCompute::ReplicatedCompute(std::vector<std::unique_ptr<Compute>> replicas,
-                                     std::shared_ptr<GradientGroup> group, Duration patience)
+                                     std::shared_ptr<GradientGroup> group, Duration timeout)
     : replicas_(std::move(replicas)),
       group_(std::move(group)),
-      patience_(patience),
+      timeout_(timeout),
       recycled_(replicas_.size()),
       threads_(replicas_.size()) {
   GRAPEVINE_CHECK(replicas_.size() > 1, replicas_.size(), " replicas");
@@ -89,7 +89,7 @@ void ReplicatedCompute::compute_all(GradientRequest request, std::vector<Gradien
   bool in_time = false;
   {
     std::unique_lock<std::mutex> lock(mutex_);
-    in_time = changed_.wait_for(lock, patience_, [this] { return ended_ == replicas_.size(); });
+    in_time = changed_.wait_for(lock, timeout_, [this] { return ended_ == replicas_.size(); });
   }
   if (!in_time && group_) group_->abort();
   threads_.wait();

@@ -24,13 +24,13 @@ namespace grapevine {
 // (batch-norm statistics) are means over the replicas, samples are sums.
 //
 // A replica's failure is the worker's, and aborts the group, so that no other waits for it; so does
-// a step that takes longer than `patience`.
+// a step that takes longer than `timeout`.
 class ReplicatedCompute final : public Compute {
  public:
   // REQUIRES: replicas.size() > 1, of one model and equal batch sizes; the group's, where there is
   // one, made with it (TorchComputeConfig::group).
   ReplicatedCompute(std::vector<std::unique_ptr<Compute>> replicas,
-                    std::shared_ptr<GradientGroup> group, Duration patience);
+                    std::shared_ptr<GradientGroup> group, Duration timeout);
 
   std::int64_t dimension() const override { return replicas_[0]->dimension(); }
   FrozenTensor initial_parameters() const override { return replicas_[0]->initial_parameters(); }
@@ -53,7 +53,7 @@ class ReplicatedCompute final : public Compute {
 
   const std::vector<std::unique_ptr<Compute>> replicas_;
   const std::shared_ptr<GradientGroup> group_;
-  const Duration patience_;
+  const Duration timeout_;
   std::vector<FrozenTensor> recycled_;  // memory for downloaded results that are not passed on
 
   std::mutex mutex_;

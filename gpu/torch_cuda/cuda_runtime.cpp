@@ -38,7 +38,7 @@ constexpr auto kLooking = std::chrono::microseconds(100);
 constexpr auto kNap = std::chrono::microseconds(50);
 
 // For a group that launches: it has its own, shorter limit.
-constexpr Duration kGatePatience = std::chrono::minutes(10);
+constexpr Duration kGateTimeout = std::chrono::minutes(10);
 
 Error cuda_error(const std::string& what, cudaError_t error) {
   return {Errc::failed, what + ": " + cudaGetErrorString(error)};
@@ -49,7 +49,7 @@ Error cuda_error(const std::string& what, cudaError_t error) {
 // error of the device.
 void free_pinned(at::Device device, void* memory) noexcept {
   try {
-    const LaunchGate::Pass pass(launch_gate(), kGatePatience);
+    const LaunchGate::Pass pass(launch_gate(), kGateTimeout);
     const c10::cuda::CUDAGuard guard(device);
     C10_CUDA_CHECK_WARN(cudaFreeHost(memory));
   } catch (const std::exception& e) {
@@ -148,7 +148,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   // By looking: CUDA's own wait has no limit.
-  Expected<void> host_wait(const EventHandle& event, Duration patience) override {
+  Expected<void> host_wait(const EventHandle& event, Duration timeout) override {
     if (!event) return {};
     const auto start = Clock::now();
     for (;;) {
@@ -156,9 +156,9 @@ class CudaRuntime final : public DeviceRuntime {
       if (state == cudaSuccess) return {};
       if (state != cudaErrorNotReady) return cuda_error(device().str(), state);
       const auto waited = Clock::now() - start;
-      if (waited > patience)
+      if (waited > timeout)
         return Error{Errc::timeout, device().str() + " has not answered for " +
-                                        std::to_string(static_cast<int>(to_seconds(patience))) +
+                                        std::to_string(static_cast<int>(to_seconds(timeout))) +
                                         " s: see nvidia-smi and the kernel's log"};
       if (waited < kLooking)
         std::this_thread::yield();
@@ -174,7 +174,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   // Not while a group launches: locking and unlocking pages may wait for busy GPUs.
   std::shared_ptr<void> pinned_memory(std::size_t bytes) override {
-    const LaunchGate::Pass pass(launch_gate(), kGatePatience);
+    const LaunchGate::Pass pass(launch_gate(), kGateTimeout);
     if (!pass.granted()) return nullptr;
     const c10::cuda::CUDAGuard guard(device());
     void* memory = nullptr;

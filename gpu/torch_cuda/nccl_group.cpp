@@ -35,10 +35,10 @@ void for_all(std::size_t members, const std::function<void(std::size_t)>& work) 
 
 class NcclGroup final : public GradientGroup {
  public:
-  NcclGroup(std::vector<Communicator> communicators, Duration patience)
+  NcclGroup(std::vector<Communicator> communicators, Duration timeout)
       : communicators_(std::move(communicators)),
         launch_(communicators_.size(), launch_gate()),
-        patience_(patience) {}
+        timeout_(timeout) {}
   // Each leaves or aborts its group, which takes the others.
   ~NcclGroup() override {
     for_all(communicators_.size(), [this](std::size_t i) { communicators_[i] = nullptr; });
@@ -50,10 +50,10 @@ class NcclGroup final : public GradientGroup {
         "the mean of a gradient that is not flat float32 on a GPU");
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(gradient.device().index()).stream();
     float* const values = gradient.data_ptr<float>();
-    const auto launched = launch_.run(replica, patience_, [&] {
+    const auto launched = launch_.run(replica, timeout_, [&] {
       return communicators_[replica]->all_reduce(values, values, gradient.numel(),
                                                  cuda::Element::f32, stream,
-                                                 std::chrono::duration_cast<Deadline>(patience_));
+                                                 std::chrono::duration_cast<Deadline>(timeout_));
     });
     if (!launched) return launched;
     gradient.mul_(1.0 / static_cast<double>(communicators_.size()));
@@ -71,7 +71,7 @@ class NcclGroup final : public GradientGroup {
  private:
   std::vector<Communicator> communicators_;
   ReplicaLaunch launch_;
-  const Duration patience_;
+  const Duration timeout_;
 };
 
 Expected<Communicator> join(const cuda::NcclCommunicator::Bytes& id, const std::vector<int>& gpus,
@@ -88,13 +88,13 @@ Expected<Communicator> join(const cuda::NcclCommunicator::Bytes& id, const std::
 }  // namespace
 
 Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>& gpus,
-                                                         Duration patience) {
+                                                         Duration timeout) {
   const auto id = cuda::NcclCommunicator::make_id();
   if (!id) return id.error();
   std::vector<Expected<Communicator>> joined;
   for (std::size_t i = 0; i < gpus.size(); ++i) joined.emplace_back(Error{});
   for_all(gpus.size(), [&](std::size_t rank) {
-    joined[rank] = join(*id, gpus, rank, std::chrono::duration_cast<Deadline>(patience));
+    joined[rank] = join(*id, gpus, rank, std::chrono::duration_cast<Deadline>(timeout));
   });
   // The error of a rank that did not arrive counts more than that of a rank that waited.
   const Expected<Communicator>* worst = nullptr;
@@ -104,7 +104,7 @@ Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>&
   std::vector<Communicator> communicators;
   for (auto& each : joined) communicators.push_back(*std::move(each));
   return std::shared_ptr<GradientGroup>(
-      std::make_shared<NcclGroup>(std::move(communicators), patience));
+      std::make_shared<NcclGroup>(std::move(communicators), timeout));
 }
 
 }  // namespace grapevine

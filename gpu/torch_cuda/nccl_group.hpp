@@ -8,10 +8,10 @@
 
 namespace grapevine {
 
-// Joins all GPUs; blocks until they are there, at most `patience`, which also bounds each launch.
+// Joins all GPUs; blocks until they are there, at most `timeout`, which also bounds each launch.
 // REQUIRES: the GPUs differ. Errors: NcclCommunicator::join's.
 Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>& gpus,
-                                                         Duration patience);
+                                                         Duration timeout);
 
 }  // namespace grapevine
 #endif

@@ -28,7 +28,7 @@ inline std::string name_of(const testing::TestParamInfo<DeviceUnderTest>& info) 
 
 class DeviceConformance : public testing::TestWithParam<DeviceUnderTest> {
  protected:
-  static constexpr Duration kPatience = std::chrono::seconds(60);
+  static constexpr Duration kTimeout = std::chrono::seconds(60);
 
   void SetUp() override {
     if (!GetParam().missing.empty()) GTEST_SKIP() << GetParam().missing;
@@ -48,7 +48,7 @@ class DeviceConformance : public testing::TestWithParam<DeviceUnderTest> {
         memory.get(), shape, [memory](void*) {}, at::kFloat);
   }
   void finish(Stream stream) const {
-    const auto done = runtime_->host_wait(runtime_->record(stream), kPatience);
+    const auto done = runtime_->host_wait(runtime_->record(stream), kTimeout);
     ASSERT_TRUE(done.ok()) << done.error().message;
   }
 
@@ -87,7 +87,7 @@ TEST_P(DeviceConformance, AnEventStaysReachedAndCoversWhatWasBefore) {
     runtime_->copy(Stream::upload, place, up);
     event = runtime_->record(Stream::upload);
   }
-  ASSERT_TRUE(runtime_->host_wait(event, kPatience).ok());
+  ASSERT_TRUE(runtime_->host_wait(event, kTimeout).ok());
   if (event) {
     EXPECT_TRUE(event->reached());
   }
@@ -127,7 +127,7 @@ TEST_P(DeviceConformance, PinnedMemoryEndsOnAnyThreadAndAfterTheRuntime) {
 }
 
 TEST_P(DeviceConformance, TransfersOfAnySizeArrive) {
-  Transfers transfers(runtime_, std::size_t{256} << 20, kPatience);
+  Transfers transfers(runtime_, std::size_t{256} << 20, kTimeout);
   Transfers::DeviceSlot slot;
   for (const std::int64_t count :
        {std::int64_t{1}, std::int64_t{1000}, std::int64_t{5} << 20, std::int64_t{30} << 20}) {

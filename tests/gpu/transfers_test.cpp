@@ -214,7 +214,7 @@ TEST(Transfers, TheNextBatchGoesUpBesideTheStep) {
   EXPECT_EQ(std::count(log.begin() + downloads, log.end(), "upload waits for compute"), 0);
 }
 
-// Closed, it lets nobody through; whoever loses patience with it is noted.
+// Closed, it lets nobody through; a caller whose timeout passes meanwhile is noted.
 class Gate {
  public:
   void pass() {

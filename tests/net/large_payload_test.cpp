@@ -18,7 +18,7 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 // What is sent and what is received, and room for whoever else uses this machine.
 constexpr std::int64_t kMemoryNeeded = 6 * kGiB;
-constexpr int kPatienceRounds = 5;  // of kHangDeadline each: a busy machine copies slowly
+constexpr int kTimeoutRounds = 5;  // of kHangDeadline each: a busy machine copies slowly
 
 // MemAvailable of /proc/meminfo, in bytes; 0 where there is none.
 std::int64_t free_memory() {
@@ -58,7 +58,7 @@ void expect_bitwise(RemoteTransport& from, RemoteTransport& to) {
     from.send(std::move(envelope));
     bool arrived = false;
     ++count;
-    for (int round = 0; round < kPatienceRounds && !arrived; ++round)
+    for (int round = 0; round < kTimeoutRounds && !arrived; ++round)
       arrived = inbox->wait_messages(count);
     ASSERT_TRUE(arrived);
     const auto received = std::get<Chunk>(inbox->messages_from(0).back().payload).data;

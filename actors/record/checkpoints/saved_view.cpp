@@ -44,6 +44,7 @@ StateDict save(const SavedView& view) {
   state.put("first_step", view.first_step);
   state.put("first_epoch", view.first_epoch);
   state.put("later_end", view.later_end);
+  state.put("by_samples", static_cast<std::int64_t>(view.by_samples));
   state.put("first_batch", view.deal.first_batch);
   state.put("deal_step", view.deal.first_step);
   state.put("deal_is_new", static_cast<std::int64_t>(view.deal_is_new));
@@ -76,6 +77,11 @@ Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank r
     if (!later) return later.error();
     view.later_end = *later;
   }
+  if (state.entries().count("by_samples") > 0) {
+    const auto by_samples = state.integer_in("by_samples", 0, 1);
+    if (!by_samples) return by_samples.error();
+    view.by_samples = *by_samples == 1;
+  }
   view.number = *number;
   view.ranks.members.assign(members->begin(), members->end());
   auto heads = load_heads(state, *members);
@@ -94,7 +100,7 @@ Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank r
 Horizon horizon_of(const SavedView& view, const Horizon& planned, std::int32_t ranks) {
   Horizon horizon = planned.among(ranks, static_cast<std::int32_t>(view.ranks.members.size()),
                                   view.first_step, view.first_epoch);
-  if (!horizon.by_samples) horizon.steps += view.later_end;
+  if (!horizon.by_samples && !view.by_samples) horizon.steps += view.later_end;
   return horizon;
 }
 

@@ -20,7 +20,8 @@ struct SavedView {
   TrainingRanks ranks;       // of its roles, but the servers; some may be lost since
   Step first_step = 0;       // with which these took over,
   double first_epoch = 0;    // and the training behind it
-  Step later_end = 0;        // with --steps: so much later than planned they end
+  Step later_end = 0;        // so much later than planned they end
+  bool by_samples = false;   // of a run by --epochs: later_end is not one of --steps
   Deal deal;                 // of the batches of this rank, if it trains; `ranks`: of the members
   bool deal_is_new = false;  // it begins with the next step
 };
@@ -32,7 +33,8 @@ StateDict save(const SavedView& view);
 Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank rank,
                                              bool trains = true);
 
-// Of the members, in a run that is planned for `ranks`.
+// Of the members, in a run that is planned for `ranks`. Where the run before was one by --epochs,
+// and this one is by --steps, it ends at these: the members took other steps to the same end.
 Horizon horizon_of(const SavedView& view, const Horizon& planned, std::int32_t ranks);
 
 // `planned`: for `ranks`. Errors: of parts_among().

@@ -115,6 +115,7 @@ StateDict PeerState::snapshot() const {
   view.first_step = config_.parts->horizon.first_step;
   view.first_epoch = config_.parts->horizon.first_epoch;
   view.later_end = config_.parts->horizon.steps - planned_steps_;
+  view.by_samples = config_.parts->horizon.by_samples;
   view.deal = deal_;
   view.deal_is_new = deal_is_new_;
   state.put_all("view", save(view));

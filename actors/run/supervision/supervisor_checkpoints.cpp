@@ -69,7 +69,7 @@ void SupervisorState::resume_checkpoint() {
 void SupervisorState::give_up_checkpoint() {
   config_.observer->on_warning("a checkpoint is given up: no state came from " +
                                checkpoints_.missing(members_) + " for " +
-                               seconds_text(config_.patience));
+                               seconds_text(config_.timeout));
   abandon_checkpoint();
 }
 

@@ -132,6 +132,7 @@ Place SupervisorState::on_ask_place(AskPlace ask) {
     return refuse(true, "has to wait for another change");
   returning_ = ask;
   place.granted = true;
+  place.settings = settings_;
   if (!alone) expect_process(ask.process, place);
   return place;
 }
@@ -184,9 +185,13 @@ void SupervisorState::drop_return(std::int32_t process) {
   if (process > 0) end_links_to(process);
 }
 
+// It receives the end that all others receive. Its ranks have not begun, so that none of their
+// records is awaited.
 void SupervisorState::dismiss_late(const ProcessReturned& late) {
-  const Error error{Errc::peer_down, "the run ended while this process joined"};
-  if (late.agent) self_->send(late.agent, RunEnded{true, error, false, result_.checkpoint});
+  RunEnded end{result_.error.has_value(), result_.error.value_or(Error{}), result_.interrupted,
+               result_.checkpoint};
+  end.leaves = true;
+  if (late.agent) self_->send(late.agent, std::move(end));
 }
 
 // What the other processes know already. `joins`: in a vacant place.

@@ -22,9 +22,9 @@ constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
 
 class AskActor : public testing::Test {
  protected:
-  Expected<int> ask(const caf::actor& receiver, Duration patience = kDeadline,
+  Expected<int> ask(const caf::actor& receiver, Duration timeout = kDeadline,
                     const Cancelled& cancelled = nullptr) {
-    return ask_actor<int>(system_, receiver, patience, 1, cancelled);
+    return ask_actor<int>(system_, receiver, timeout, 1, cancelled);
   }
 
   caf::actor_system_config config_;

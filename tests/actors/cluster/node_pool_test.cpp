@@ -194,7 +194,7 @@ class NodePoolTest : public testing::Test {
     config.grace = grace_;
     config.lost_grace = lost_grace_;
     config.kill_grace = kill_grace_;
-    config.joins_patience = joins_patience_;
+    config.joins_timeout = joins_timeout_;
     config.output_window = output_window_;
     config.output_backlog = output_backlog_;
     config.reserve_port = [] { return Expected<ReservedPort>(ReservedPort{4711, {}}); };
@@ -362,7 +362,7 @@ class NodePoolTest : public testing::Test {
   Duration grace_ = std::chrono::seconds(50);
   Duration lost_grace_ = std::chrono::seconds(50);
   Duration kill_grace_ = std::chrono::seconds(50);
-  Duration joins_patience_ = std::chrono::milliseconds(1);
+  Duration joins_timeout_ = std::chrono::milliseconds(1);
   std::size_t output_window_ = NodePoolConfig{}.output_window;
   std::size_t output_backlog_ = NodePoolConfig{}.output_backlog;
   caf::actor_system_config config_;
@@ -375,9 +375,9 @@ class NodePoolTest : public testing::Test {
   SubmitterActor submitter_;
 };
 
-class NodePoolWithoutPatience : public NodePoolTest {
+class NodePoolWithoutTimeout : public NodePoolTest {
  protected:
-  NodePoolWithoutPatience() { grace_ = std::chrono::milliseconds(1); }
+  NodePoolWithoutTimeout() { grace_ = std::chrono::milliseconds(1); }
 };
 
 class NodePoolAfterALoss : public NodePoolTest {
@@ -385,7 +385,7 @@ class NodePoolAfterALoss : public NodePoolTest {
   NodePoolAfterALoss() { lost_grace_ = std::chrono::milliseconds(1); }
 };
 
-class NodePoolThatGivesUp : public NodePoolWithoutPatience {
+class NodePoolThatGivesUp : public NodePoolWithoutTimeout {
  protected:
   NodePoolThatGivesUp() { kill_grace_ = std::chrono::milliseconds(1); }
 };
@@ -625,7 +625,7 @@ TEST_F(NodePoolThatContinues, TheLocalRankIsBelowTheNumberOfLocalRanks) {
 
 // Processes that lose the run end before process 0 does: no news of each, and no restart.
 TEST_F(NodePoolThatContinues, TheEndOfARunIsNotTheLossOfEachProcess) {
-  joins_patience_ = std::chrono::seconds(50);
+  joins_timeout_ = std::chrono::seconds(50);
   restart_pool();
   const std::int64_t id = begin(2, lasting_job(4));
   for (const std::int32_t process : {1, 2, 3}) {
@@ -694,6 +694,27 @@ TEST_F(NodePoolThatContinues, AFrozenProcessZeroIsNotWaitedForWithoutEnd) {
   const JobEnded ended = await_end();
   EXPECT_EQ(ended.error.code, Errc::peer_down);
   EXPECT_EQ(ended.error.message.rfind("process 0 is gone", 0), 0U) << ended.error.message;
+}
+
+// The others have ended with the run, whose process 0 still writes its files.
+TEST_F(NodePoolThatContinues, AProcessThatComesTooLateDoesNotEndProcessZero) {
+  grace_ = std::chrono::milliseconds(1);
+  restart_pool();
+  const std::int64_t id = begin(2, lasting_job(4));
+  for (const std::int32_t process : {1, 2, 3}) exit(id, process, 0);
+  await_pool();
+  EXPECT_FALSE(ask<Enlisted>(enlistment(2)).refused);
+  for (const std::size_t start : {2, 3}) {
+    const auto [node, started] = start_number(start);
+    EXPECT_EQ(node, 2);
+    exit_on(2, id, started.first, 2);
+    EXPECT_TRUE(await_line("process " + std::to_string(started.first) +
+                           " on node 10.0.0.2:7 exited with code 2: the others continue"));
+  }
+  for (int i = 0; i < 100; ++i) await_pool();  // longer than the grace period
+  EXPECT_EQ(count_signals(), 0U);
+  exit(id, 0, 0);
+  EXPECT_FALSE(await_end().failed);
 }
 
 // The others would wait for it until the deadline of the rendezvous.
@@ -1232,7 +1253,7 @@ TEST_F(NodePoolTest, PassesSignalsOnAndKillsAtTheSecondInterrupt) {
   EXPECT_TRUE(await_signal(1, SIGKILL));
 }
 
-TEST_F(NodePoolWithoutPatience, KillsWhoDoesNotEndInTime) {
+TEST_F(NodePoolWithoutTimeout, KillsWhoDoesNotEndInTime) {
   const std::int64_t id = begin_job();
   signal(id, SIGTERM);
   EXPECT_TRUE(await_signal(0, SIGKILL));

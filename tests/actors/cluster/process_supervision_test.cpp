@@ -76,7 +76,7 @@ TEST(GracePeriod, TheEarliestEndCounts) {
   EXPECT_EQ(grace.due(kStart + 15s), Due::kill);
 }
 
-TEST(GracePeriod, AKilledProcessIsGivenUpAfterTheLastPatience) {
+TEST(GracePeriod, AKilledProcessIsGivenUpAfterTheLastTimeout) {
   GracePeriod grace(2s);
   grace.begin(kStart, 1s);
   EXPECT_FALSE(grace.killed());

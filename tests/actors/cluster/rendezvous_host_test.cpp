@@ -29,10 +29,11 @@ struct Told {
   Place place(AskPlace ask) {
     if (!refusal.empty()) return {false, false, refusal, {}};
     if (++asked < grants_at) return {false, true, "waits", {}};
-    return {true, false, "", {3 - ask.process}};
+    return {true, false, "", {3 - ask.process}, settings};
   }
+  LiveSettings settings;
   std::string refusal;
-  int asked = 0, grants_at = 1;
+  int asked = 0, grants_at = 1, returns = 0;
   Vacancy vacancy;
 };
 
@@ -74,7 +75,9 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [](const ControlRequest&) { return ControlReply(); },
           [told](AskPlace ask) { return told->place(ask); },
           [told](AskVacancy) { return told->vacancy; },
-          [told](ProcessReturned& returned) { told->returned.set_value(std::move(returned)); }};
+          [told](ProcessReturned& returned) {
+            if (told->returns++ == 0) told->returned.set_value(std::move(returned));
+          }};
 }
 
 // The agent of a process; ignores the end of the run.
@@ -114,7 +117,8 @@ class RendezvousHostTest : public testing::Test {
     config.job = job;
     config.user = 1000;
     config.version = "1";
-    config.identity = {{"lr", "0.1"}, {"model", "mlp"}};
+    config.identity = identity_;
+    config.identity_with = identity_with_;
     config.out = "runs/x";
     config.job_text = "lr = 0.1";
     config.timeout = timeout;
@@ -128,7 +132,7 @@ class RendezvousHostTest : public testing::Test {
     join.processes = processes;
     join.user = 1000;
     join.version = "1";
-    join.identity = {{"lr", "0.1"}, {"model", "mlp"}};
+    join.identity = identity_;
     join.host = "host" + std::to_string(process);
     join.address = "address" + std::to_string(process);
     join.nonce = "nonce" + std::to_string(process);
@@ -242,6 +246,8 @@ class RendezvousHostTest : public testing::Test {
   std::int32_t peers_ = 0;                // of each process, or
   std::vector<std::int32_t> process_of_;  // by rank
   std::string secret_;
+  std::map<std::string, std::string> identity_ = {{"lr", "0.1"}, {"model", "mlp"}};
+  std::function<std::map<std::string, std::string>(const LiveSettings&)> identity_with_;
   int pages_ = 0;  // of addresses that came
 };
 
@@ -399,9 +405,71 @@ TEST_F(RendezvousHostTest, AProcessThatMayNotReturnIsSentAwayAlone) {
   expect_start();
   EXPECT_NE(refusal_of(join(1)).find("process 1 on host1 cannot join: for a reason"),
             std::string::npos);
+}
+
+// The options of a process that is started again are those of the newest checkpoint.
+TEST_F(RendezvousHostTest, AReturningProcessMayHaveBeenStartedWithSettingsThatHaveChanged) {
+  told_->settings = {{"lr", "0.2"}, {"wiring.density", "0.5"}};
+  peers_ = 1;
+  identity_ = {{"lr", "0.1"},
+               {"model", "mlp"},
+               {"wiring.density", "0.1"},
+               {"wiring.pack", "f32"},
+               {"wiring.servers", "1"}};
+  // Of keys that the settings do not name, the present value alone.
+  identity_with_ = [begun = identity_](const LiveSettings& settings) {
+    auto now = begun;
+    for (const auto& [key, value] : settings) now[key] = value;
+    now["wiring.pack"] = "f16";
+    now["wiring.servers"] = "2";
+    return now;
+  };
+  open(3);
+  expect_start();
+  struct Case {
+    std::string key, value;
+    bool admitted;
+  };
+  for (const Case& c : std::vector<Case>{{"lr", "0.1", true},
+                                         {"lr", "0.2", true},
+                                         {"lr", "0.15", true},
+                                         {"wiring.density", "0.5", true},
+                                         {"wiring.pack", "f16", true},
+                                         {"wiring.pack", "q8", false},
+                                         {"wiring.servers", "2", false},
+                                         {"model", "linear", false}}) {
+    Join late = join(1);
+    late.nonce = c.key + c.value;
+    late.identity[c.key] = c.value;
+    const Admission admission = ask(proven(late)).get();
+    EXPECT_EQ(!admission.refused, c.admitted)
+        << c.key << " = " << c.value << ": " << admission.error.message;
+    if (!c.admitted) {
+      EXPECT_NE(admission.error.message.find("was started with " + c.key + " = " + c.value),
+                std::string::npos)
+          << admission.error.message;
+      continue;
+    }
+    Ready failed = ready(1);  // so that the next one finds the place free
+    failed.nonce = late.nonce;
+    failed.peers.clear();
+    failed.failed = true;
+    caf::anon_send(rendezvous_, failed);
+  }
+}
+
+// It receives the changed settings, and no others.
+TEST_F(RendezvousHostTest, AReturningProcessHasTheOptionsOfProcessZeroWhereNothingHasChanged) {
+  peers_ = 1;
+  open(3);
+  expect_start();
   Join other = join(2);
+  other.nonce = "another";
   other.identity["lr"] = "0.2";
   EXPECT_NE(refusal_of(proven(other)).find("was started with lr = 0.2"), std::string::npos);
+  auto returned = told_->returned.get_future();
+  ASSERT_EQ(returned.wait_for(kDeadline), std::future_status::ready);
+  EXPECT_TRUE(returned.get().peers.empty()) << "its place is given back";
 }
 
 // The job and a place for a process that knows the address and the secret alone.

@@ -57,7 +57,7 @@ Expected<Joined> join(const std::string& secret, const std::shared_ptr<ToldTrans
   cluster.secret = secret;
   cluster.transport = transport;
   cluster.cancelled = cancelled;
-  cluster.patience = seconds(50);
+  cluster.timeout = seconds(50);
   caf::actor_system_config system_config;
   configure_for_cluster(system_config, seconds(50));
   caf::actor_system system(system_config);

@@ -631,6 +631,15 @@ class ChangedViewTest : public LossTest {
                  [](const caf::error&) { FAIL() << "nothing came"; });
     return place;
   }
+  // Its agent is another one than that of its former life.
+  ProcessReturned process_1_returned() {
+    agents_[0] = std::make_unique<Player>(system_);
+    ProcessReturned returned;
+    returned.process = 1;
+    returned.agent = agent(1).as<ProcessAgentActor>();
+    returned.peers = {peers_.as<PeerActor>()};
+    return returned;
+  }
   void end_run() {
     peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
     end_of(2);
@@ -660,16 +669,23 @@ TEST_F(ChangedViewTest, APlaceThatWasGrantedIsGrantedAgain) {
   end_run();
 }
 
+// No machine was lost, and no restart would help.
+TEST_F(ChangedViewTest, AProcessThatIsReadyAfterTheRunBeganToEndEndsWithIt) {
+  lose_process_1();
+  ASSERT_TRUE(ask_place().granted);
+  peers_.send(supervisor_, StopRequested{});
+  peers_.send(supervisor_, process_1_returned());
+  const auto ended = agent(1).await<RunEnded>();
+  EXPECT_FALSE(ended.failed) << ended.error.message;
+  EXPECT_TRUE(ended.leaves);
+  end_run();
+}
+
 // Its transport's report may reach a rank before HoldForView, and count for nothing.
 TEST_F(ChangedViewTest, AllReceiveTheEndOfARankThatJoins) {
   lose_process_1();
   ASSERT_TRUE(ask_place().granted);
-  agents_[0] = std::make_unique<Player>(system_);
-  ProcessReturned returned;
-  returned.process = 1;
-  returned.agent = agent(1).as<ProcessAgentActor>();
-  returned.peers = {peers_.as<PeerActor>()};
-  peers_.send(supervisor_, returned);
+  peers_.send(supervisor_, process_1_returned());
   while (peers_.await<HoldForView>().members.size() < 3) {
   }
   kill(1);

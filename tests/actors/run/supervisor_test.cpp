@@ -31,7 +31,7 @@ class Ending : public RunObserver {
 class SupervisorTest : public VirtualActors {
  protected:
   using Change = std::function<void(SupervisorConfig&, BeginRun&)>;
-  explicit SupervisorTest(std::int32_t ranks = 1, Duration patience = std::chrono::seconds(60),
+  explicit SupervisorTest(std::int32_t ranks = 1, Duration timeout = std::chrono::seconds(60),
                           const Change& change = nullptr) {
     SupervisorConfig config;
     config.ranks = ranks;
@@ -39,7 +39,7 @@ class SupervisorTest : public VirtualActors {
     config.checkpoints = true;
     config.checkpoint_every_epochs = 1;
     config.total_epochs = 9;
-    config.patience = patience;
+    config.timeout = timeout;
     BeginRun crew;
     crew.peers.assign(static_cast<std::size_t>(ranks), played<PeerActor>());
     crew.writer = played<CheckpointWriterActor>();
@@ -222,13 +222,13 @@ class TwoRanks : public SupervisorTest {
   TwoRanks() : SupervisorTest(2) {}
 };
 
-class ShortPatience : public SupervisorTest {
+class ShortTimeout : public SupervisorTest {
  protected:
-  ShortPatience() : SupervisorTest(1, std::chrono::seconds(1)) {}
+  ShortTimeout() : SupervisorTest(1, std::chrono::seconds(1)) {}
 };
 
 // Shorter than the usual interval of the watchdog.
-TEST_F(ShortPatience, IsKept) {
+TEST_F(ShortTimeout, IsKept) {
   EXPECT_NE(failure_after(3).find("no rank made progress for 1 s; none has finished a step"),
             std::string::npos);
 }
@@ -273,7 +273,7 @@ TEST_F(SupervisorTest, TheLastCutMayBeGivenUpToo) {
       << observer_->warnings();
 }
 
-// It has the whole patience, however long ago the newest step was.
+// It has the whole timeout, however long ago the newest step was.
 TEST_F(SupervisorTest, AStopAfterAPauseLeavesItsCheckpointTime) {
   finish_epoch(0.5);
   pass(30);

@@ -672,12 +672,12 @@ TEST(VirtualRun, ACheckpointIsNotFinishedOnceTheRunHasFailed) {
   }
 }
 
-// A worker that never answers: the run ends by its patience, not never.
+// A worker that never answers: the run ends by its timeout, not never.
 TEST(VirtualRun, ARankThatHangsEndsTheRunInBoundedTime) {
   Scenario scenario;
   scenario.delay = "rank=1:900000s";
   RunConfig config = make_run(scenario);
-  config.patience = std::chrono::seconds(60);
+  config.timeout = std::chrono::seconds(60);
   const RunResult result = run_virtual(std::move(config), std::make_shared<Quiet>());
   ASSERT_TRUE(result.error);
   EXPECT_EQ(result.error->code, Errc::timeout);
@@ -711,7 +711,7 @@ TEST(RealRun, ATransportThatTakesNoRankEndsTheRun) {
       << result.error->message;
 }
 
-// An evaluation far longer than the run's patience, which gets on all the time.
+// An evaluation far longer than the run's timeout, which gets on all the time.
 class LongEvaluation : public Compute {
  public:
   explicit LongEvaluation(std::shared_ptr<Compute> inner) : inner_(std::move(inner)) {}
@@ -743,7 +743,7 @@ TEST(RealRun, AValidationThatGetsOnIsNotStuck) {
   RunConfig config = make_run(scenario);
   const auto evaluator = std::make_shared<LongEvaluation>(config.evaluator);
   config.evaluator = evaluator;
-  config.patience = std::chrono::seconds(4);
+  config.timeout = std::chrono::seconds(4);
   const auto observer = std::make_shared<Waiting>();
   auto runtime = std::make_unique<Runtime>(std::move(config), observer);
   const RunResult result = observer->wait(std::chrono::seconds(300));
@@ -827,7 +827,7 @@ TEST(RealRun, ShutDownSaysWhoDoesNotComeBack) {
   RunConfig config = make_run(scenario);
   config.evaluator = nullptr;
   config.computes[1] = std::make_shared<Held>(config.computes[1], gate.get_future().share());
-  config.patience = std::chrono::milliseconds(100);
+  config.timeout = std::chrono::milliseconds(100);
   const auto observer = std::make_shared<Waiting>();
   Runtime runtime(std::move(config), observer);
   const RunResult result = observer->wait();

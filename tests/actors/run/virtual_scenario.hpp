@@ -43,9 +43,9 @@ struct Quiet : RunObserver {
 struct Waiting : Quiet {
   void on_end(RunResult result) override { promise.set_value(std::move(result)); }
   // Once the run has ended. Call it once.
-  RunResult wait(std::chrono::seconds patience = std::chrono::seconds(120)) {
+  RunResult wait(std::chrono::seconds timeout = std::chrono::seconds(120)) {
     auto future = promise.get_future();
-    const bool ended = future.wait_for(patience) == std::future_status::ready;
+    const bool ended = future.wait_for(timeout) == std::future_status::ready;
     EXPECT_TRUE(ended);
     RunResult never;
     never.error = Error{Errc::timeout, "the run does not end"};

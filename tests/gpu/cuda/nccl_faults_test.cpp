@@ -33,9 +33,9 @@ class NcclFaults : public testing::Test {
     EXPECT_EQ(emulated_nccl.misused, 0) << "NCCL allows one thread at a time in a group";
   }
 
-  // `patience`: how long its end may take.
-  void join(milliseconds patience) {
-    auto joined = NcclCommunicator::join(NcclCommunicator::make_id().value(), 1, 0, patience);
+  // `timeout`: how long its end may take.
+  void join(milliseconds timeout) {
+    auto joined = NcclCommunicator::join(NcclCommunicator::make_id().value(), 1, 0, timeout);
     ASSERT_TRUE(joined.ok()) << joined.error().message;
     group_ = *std::move(joined);
   }

@@ -158,7 +158,7 @@ TEST(BatchLoader, DoesNotWaitForEver) {
     return Expected<void>();
   });
   LoaderOptions impatient = options(1, 2);
-  impatient.patience = from_seconds(0.01);
+  impatient.timeout = from_seconds(0.01);
   BatchLoader loader(data, sampler_for(slow_info()), 0, impatient);
   const auto late = loader.next(0);
   ASSERT_FALSE(late.ok());

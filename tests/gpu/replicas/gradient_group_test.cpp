@@ -54,9 +54,9 @@ class JoinedGroups : public testing::Test {
 
 TEST_F(JoinedGroups, AreMadeByTheDriverOfTheGpus) {
   const std::vector<at::Device> gpus = {gpu(3), gpu(1)};
-  const Duration patience = from_seconds(7);
+  const Duration timeout = from_seconds(7);
   const auto group = [&](const std::vector<at::Device>& devices) {
-    return open_group("rank 0", devices, "", patience);
+    return open_group("rank 0", devices, "", timeout);
   };
   EXPECT_EQ(group(gpus).value(), nullptr) << "nobody can join them";
 
@@ -74,11 +74,11 @@ TEST_F(JoinedGroups, AreMadeByTheDriverOfTheGpus) {
   register_cuda_driver(driver);
   EXPECT_NE(group(gpus).value(), nullptr);
   EXPECT_EQ(joined, (std::vector<int>{3, 1}));
-  EXPECT_EQ(waited, patience);
+  EXPECT_EQ(waited, timeout);
   fails = true;
   EXPECT_EQ(group(gpus).error().message, "GPU 1 did not come");
   EXPECT_EQ(group({at::kCPU, at::kCPU}).value(), nullptr);
-  EXPECT_EQ(open_group("rank 0", gpus, "others use GPU-0a as well", patience).value(), nullptr);
+  EXPECT_EQ(open_group("rank 0", gpus, "others use GPU-0a as well", timeout).value(), nullptr);
 }
 
 TEST(ReplicaBarrier, LetsAllGoOnTogetherAgainAndAgain) {

@@ -120,8 +120,8 @@ class WatchedDevice final : public DeviceRuntime {
   }
   EventHandle record(Stream stream) override { return lazy_.record(stream); }
   void wait(Stream stream, const EventHandle& event) override { lazy_.wait(stream, event); }
-  Expected<void> host_wait(const EventHandle& event, Duration patience) override {
-    return lazy_.host_wait(event, patience);
+  Expected<void> host_wait(const EventHandle& event, Duration timeout) override {
+    return lazy_.host_wait(event, timeout);
   }
   void record_stream(const at::Tensor& t, Stream stream) override {
     lazy_.record_stream(t, stream);
@@ -217,8 +217,8 @@ TEST(ReplicaLaunch, AGateThatDoesNotCloseIsATimeoutForAll) {
   ReplicaLaunch launch(2, gate);
   const LaunchGate::Pass held(gate, kLong);
   int launches = 0;
-  const auto run = [&](std::size_t replica, Duration patience) {
-    return launch.run(replica, patience, [&] {
+  const auto run = [&](std::size_t replica, Duration timeout) {
+    return launch.run(replica, timeout, [&] {
       ++launches;
       return Expected<void>();
     });

@@ -21,7 +21,7 @@ namespace grapevine {
 namespace replicated_compute_test {
 
 constexpr std::int64_t kBatch = 12;
-constexpr Duration kPatience = std::chrono::seconds(30);
+constexpr Duration kTimeout = std::chrono::seconds(30);
 
 // Sums on the "devices": waits for all replicas, as a collective does.
 class MeetingGroup final : public GradientGroup {
@@ -30,14 +30,14 @@ class MeetingGroup final : public GradientGroup {
 
   Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
     gradients_[replica] = gradient;
-    if (auto here = barrier_.wait(kPatience); !here) return here;
+    if (auto here = barrier_.wait(kTimeout); !here) return here;
     at::Tensor sum = gradients_[0].clone();
     for (std::size_t i = 1; i < gradients_.size(); ++i) sum.add_(gradients_[i]);
     sum.div_(static_cast<double>(gradients_.size()));
-    if (auto summed = barrier_.wait(kPatience); !summed) return summed;
+    if (auto summed = barrier_.wait(kTimeout); !summed) return summed;
     gradient.copy_(sum);
     if (replica == 0) ++passes_;
-    return barrier_.wait(kPatience);
+    return barrier_.wait(kTimeout);
   }
   void abort() override {
     aborted_ = true;
@@ -70,7 +70,7 @@ std::unique_ptr<Compute> replicated(std::size_t replicas, std::shared_ptr<Gradie
     if (change) change(config);
     parts.push_back(make_tiny(std::move(config)));
   }
-  return std::make_unique<ReplicatedCompute>(std::move(parts), std::move(group), kPatience);
+  return std::make_unique<ReplicatedCompute>(std::move(parts), std::move(group), kTimeout);
 }
 
 FrozenTensor point(const Compute& compute, std::int64_t seed) {
@@ -263,7 +263,7 @@ TEST(ReplicatedCompute, AnExceptionIsAnErrorOfTheStep) {
   std::vector<std::unique_ptr<Compute>> parts;
   parts.push_back(make_tiny(config_of(0, 2)));
   parts.push_back(std::make_unique<Throwing>());
-  ReplicatedCompute compute(std::move(parts), nullptr, kPatience);
+  ReplicatedCompute compute(std::move(parts), nullptr, kTimeout);
   EXPECT_EQ(compute.gradient(tiny_request(compute.initial_parameters())).error,
             "replica 1: out of order");
 }

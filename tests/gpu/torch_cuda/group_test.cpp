@@ -15,14 +15,14 @@
 namespace grapevine {
 namespace {
 
-constexpr Duration kPatience = std::chrono::seconds(60);
+constexpr Duration kTimeout = std::chrono::seconds(60);
 
 class NcclReplicas : public testing::Test {
  protected:
   void SetUp() override {
     if (const auto why = too_few_gpus(2); !why.empty()) GTEST_SKIP() << why;
     if (cuda_group_join() == nullptr) GTEST_SKIP() << "this build has no NCCL";
-    auto group = open_group("rank 0", kDevices, "", kPatience);
+    auto group = open_group("rank 0", kDevices, "", kTimeout);
     ASSERT_TRUE(group.ok()) << group.error().message;
     group_ = *std::move(group);
     ASSERT_NE(group_, nullptr);
@@ -32,7 +32,7 @@ class NcclReplicas : public testing::Test {
     TorchComputeConfig config = tiny_config(plain_layers, 0, 2, 12);
     config.replica = replica;
     config.replicas = 2;
-    config.patience = kPatience;
+    config.timeout = kTimeout;
     return config;
   }
   std::unique_ptr<ReplicatedCompute> replicated(
@@ -45,7 +45,7 @@ class NcclReplicas : public testing::Test {
       if (i == 1 && data_of_the_second) config.data = data_of_the_second;
       replicas.push_back(make_tiny(std::move(config)));
     }
-    return std::make_unique<ReplicatedCompute>(std::move(replicas), group_, 3 * kPatience);
+    return std::make_unique<ReplicatedCompute>(std::move(replicas), group_, 3 * kTimeout);
   }
 
   const std::vector<at::Device> kDevices = {{at::kCUDA, 0}, {at::kCUDA, 1}};

@@ -47,7 +47,7 @@ class AutoWorld {
     }
     run_threads(processes, [&](int p) {
       const Expected<void> connected = process(p).connect(
-          addresses_, place(process_of_, p, processes), kPatience, {kJob, nullptr});
+          addresses_, place(process_of_, p, processes), kTimeout, {kJob, nullptr});
       EXPECT_TRUE(connected.ok()) << (connected.ok() ? "" : connected.error().message);
     });
   }
@@ -61,7 +61,7 @@ class AutoWorld {
     addresses_[static_cast<std::size_t>(p)] = transport->address();
     return transport->connect(addresses_,
                               place(process_of_, p, static_cast<std::int32_t>(addresses_.size())),
-                              kPatience, {kJob, nullptr, true, {}});
+                              kTimeout, {kJob, nullptr, true, {}});
   }
 
  private:

@@ -83,9 +83,9 @@ TEST(ShmHostile, WithoutTheTokenNobodyTakesAPlace) {
     }));
   std::this_thread::sleep_for(100ms);  // they greet before the job does
   auto dialling = std::async(std::launch::async, [&] {
-    return second->connect(addresses, one_each(1, 2), kPatience, {kJob, nullptr}).ok();
+    return second->connect(addresses, one_each(1, 2), kTimeout, {kJob, nullptr}).ok();
   });
-  EXPECT_TRUE(first->connect(addresses, one_each(0, 2), kPatience, {kJob, nullptr}).ok());
+  EXPECT_TRUE(first->connect(addresses, one_each(0, 2), kTimeout, {kJob, nullptr}).ok());
   EXPECT_TRUE(dialling.get());
   for (auto& connection : unauthenticated) {
     const auto refused = connection.get();
@@ -133,7 +133,7 @@ class WithPuppet {
     run_threads(3, [&](int p) {
       if (p < 2) {
         EXPECT_TRUE(
-            transports_[p]->connect(addresses, one_each(p, 3), kPatience, {kJob, nullptr}).ok());
+            transports_[p]->connect(addresses, one_each(p, 3), kTimeout, {kJob, nullptr}).ok());
         return;
       }
       for (int to = 0; to < 2; ++to) {

@@ -256,7 +256,7 @@ TEST(ShmEnd, ASlowReaderGetsAllOfAProcessThatLeaves) {
   ShmOptions options;
   options.heartbeat = 100ms;
   options.heartbeat_timeout = 1s;
-  options.flush_timeout = kPatience;
+  options.flush_timeout = kTimeout;
   ShmWorld world(2, 1, options);
   const auto reader = std::make_shared<SlowInbox>();
   const auto sender = attach(world.endpoint(0), 0);
@@ -337,8 +337,8 @@ TEST(ShmConnect, AMissingProcessIsNamed) {
 
 TEST(ShmConnect, CancellingEndsTheWait) {
   auto first = make_shm();
-  const auto connected = first->connect({first->address(), ""}, one_each(0, 2), kPatience,
-                                        {kJob, [] { return true; }});
+  const auto connected =
+      first->connect({first->address(), ""}, one_each(0, 2), kTimeout, {kJob, [] { return true; }});
   ASSERT_FALSE(connected.ok());
   EXPECT_EQ(connected.error().code, Errc::failed);
 }

@@ -31,7 +31,7 @@ class ShmWorld {
     }
     run_threads(processes, [&](int p) {
       const Expected<void> connected = process(p).connect(
-          addresses_, place(process_of_, p, processes), kPatience, {kJob, nullptr});
+          addresses_, place(process_of_, p, processes), kTimeout, {kJob, nullptr});
       EXPECT_TRUE(connected.ok()) << (connected.ok() ? "" : connected.error().message);
     });
   }
@@ -43,11 +43,11 @@ class ShmWorld {
   void end(std::int32_t p) { transports_[static_cast<std::size_t>(p)].reset(); }
   // A process that has ended joins the others again; `absent` are lost.
   Expected<void> join_again(std::int32_t p, const std::vector<std::int32_t>& absent,
-                            Duration patience = kPatience) {
+                            Duration timeout = kTimeout) {
     const auto processes = static_cast<std::int32_t>(transports_.size());
     auto& transport = transports_[static_cast<std::size_t>(p)] = make_shm(options_);
     addresses_[static_cast<std::size_t>(p)] = transport->address();
-    return transport->connect(addresses_, place(process_of_, p, processes), patience,
+    return transport->connect(addresses_, place(process_of_, p, processes), timeout,
                               {kJob, nullptr, true, absent});
   }
 

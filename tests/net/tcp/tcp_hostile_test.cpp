@@ -109,9 +109,9 @@ TEST(TcpHostile, UnauthenticatedConnectionsDoNotDelayTheStart) {
     write_all(open.back().get(), random_bytes(rng, rng() % 100));
   }
   auto dialling = std::async(std::launch::async, [&] {
-    return second->connect(addresses, one_each(1, 2), kPatience, {kJob, nullptr}).ok();
+    return second->connect(addresses, one_each(1, 2), kTimeout, {kJob, nullptr}).ok();
   });
-  EXPECT_TRUE(first->connect(addresses, one_each(0, 2), kPatience, {kJob, nullptr}).ok());
+  EXPECT_TRUE(first->connect(addresses, one_each(0, 2), kTimeout, {kJob, nullptr}).ok());
   EXPECT_TRUE(dialling.get());
 }
 
@@ -136,7 +136,7 @@ TEST(TcpHostile, WithoutTheTokenNobodyTakesAPlaceOrLearnsIt) {
   std::vector<Expected<void>> connected(3);
   RemoteTransport* const transports[] = {first.get(), second.get(), third.get()};
   run_threads(3, [&](int p) {
-    connected[p] = transports[p]->connect(addresses, one_each(p, 3), kPatience, {kJob, nullptr});
+    connected[p] = transports[p]->connect(addresses, one_each(p, 3), kTimeout, {kJob, nullptr});
   });
   for (const Expected<void>& each : connected) EXPECT_TRUE(each.ok()) << each.error().message;
   for (auto& connection : unauthenticated) {
@@ -166,13 +166,13 @@ TEST(TcpHostile, AProcessOfLowerIndexIsNotLetIn) {
   });
   std::this_thread::sleep_for(200ms);
   auto dialling = std::async(std::launch::async, [&] {
-    return second->connect(addresses, one_each(1, 2), kPatience, {kJob, nullptr}).ok();
+    return second->connect(addresses, one_each(1, 2), kTimeout, {kJob, nullptr}).ok();
   });
   const auto refused = caller.get();
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("lower index"), std::string::npos)
       << refused.error().message;
-  EXPECT_TRUE(first->connect(addresses, one_each(0, 2), kPatience, {kJob, nullptr}).ok());
+  EXPECT_TRUE(first->connect(addresses, one_each(0, 2), kTimeout, {kJob, nullptr}).ok());
   EXPECT_TRUE(dialling.get());
 }
 
@@ -188,7 +188,7 @@ class WithPuppet {
     run_threads(3, [&](int p) {
       if (p < 2) {
         EXPECT_TRUE(
-            transports_[p]->connect(addresses, one_each(p, 3), kPatience, {kJob, nullptr}).ok());
+            transports_[p]->connect(addresses, one_each(p, 3), kTimeout, {kJob, nullptr}).ok());
         return;
       }
       for (int to = 0; to < 2; ++to) {

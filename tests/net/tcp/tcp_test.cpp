@@ -166,7 +166,7 @@ class DeafPort {
   std::uint16_t port_ = 0;
 };
 
-TEST(Tcp, NobodyListeningIsOneClearErrorWithinThePatience) {
+TEST(Tcp, NobodyListeningIsOneClearErrorWithinTheTimeout) {
   const DeafPort nobody;
   auto transport = make();
   const auto start = tcp::Clock::now();
@@ -267,10 +267,10 @@ TEST(Tcp, AProcessThatIsLostWhileTheOthersConnectIsALoss) {
   const std::vector<std::string> addresses = {first->address(), second->address(), "127.0.0.1:9"};
   std::atomic<int> polls{0};  // of the first process, while it waits
   auto other = std::async(std::launch::async, [&] {
-    return second->connect(addresses, one_each(1, 3), kPatience, {kJob, [&] { return polls > 5; }});
+    return second->connect(addresses, one_each(1, 3), kTimeout, {kJob, [&] { return polls > 5; }});
   });
   const Error error = error_of(
-      first->connect(addresses, one_each(0, 3), kPatience, {kJob, [&] { return ++polls, false; }}));
+      first->connect(addresses, one_each(0, 3), kTimeout, {kJob, [&] { return ++polls, false; }}));
   EXPECT_EQ(error.code, Errc::peer_down) << error.message;
   expect_mentions(error, {"process 1", "host1", "ended while the others were connecting"});
   EXPECT_FALSE(other.get().ok());
@@ -305,7 +305,7 @@ TEST(Tcp, AllInterfacesAreThoseOfBothFamilies) {
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   for (const std::string host : {"127.0.0.1", "::1"}) {
     if (!can_listen(host, 0)) continue;  // a machine without IPv6
-    const auto found = tcp::probe(host, listener.port(), kPatience);
+    const auto found = tcp::probe(host, listener.port(), kTimeout);
     EXPECT_TRUE(found.ok()) << host << ": " << found.error().message;
   }
 }
@@ -315,10 +315,10 @@ TEST(Tcp, AProcessThatStartsLateIsWaitedFor) {
   auto second = make();
   const std::vector<std::string> addresses = {first->address(), second->address()};
   auto early = std::async(std::launch::async, [&] {
-    return second->connect(addresses, one_each(1, 2), kPatience).ok();
+    return second->connect(addresses, one_each(1, 2), kTimeout).ok();
   });
   std::this_thread::sleep_for(200ms);  // its greeting is there before connect() is
-  EXPECT_TRUE(first->connect(addresses, one_each(0, 2), kPatience).ok());
+  EXPECT_TRUE(first->connect(addresses, one_each(0, 2), kTimeout).ok());
   EXPECT_TRUE(early.get());
   auto inbox = attach(*first, 0);
   attach(*second, 1);
@@ -384,7 +384,7 @@ TEST(Tcp, ListensOnAllInterfacesWithAnAddressThatOthersReach) {
 
 TEST(Tcp, AWorldOfOneProcessNeedsNoWire) {
   auto transport = make();
-  ASSERT_TRUE(transport->connect({transport->address()}, place({0, 0}, 0, 1), kPatience).ok());
+  ASSERT_TRUE(transport->connect({transport->address()}, place({0, 0}, 0, 1), kTimeout).ok());
   attach(*transport, 0);
   auto inbox = attach(*transport, 1);
   transport->send(numbered(0, 1, 0));

@@ -27,7 +27,7 @@ TEST(TcpWire, AnErrorOnTheEventLoopLosesTheOthersAndEnds) {
   wire->adopt(tcp::make_plain_stream(FileDescriptor(ends[0])), 99);  // there is no such process
   EXPECT_TRUE(inbox->wait_down(1));
   EXPECT_TRUE(inbox->wait_down(2));
-  const auto waited = wire->wait_connected(tcp::Clock::now() + kPatience, "", nullptr);
+  const auto waited = wire->wait_connected(tcp::Clock::now() + kTimeout, "", nullptr);
   EXPECT_FALSE(waited.ok());
   router->detach(0);  // its departure is outgoing
   wire->send();

@@ -12,7 +12,7 @@
 
 namespace grapevine::conformance {
 
-inline constexpr Duration kPatience = kHangDeadline;
+inline constexpr Duration kTimeout = kHangDeadline;
 inline constexpr JobToken kJob = {std::byte{7}, std::byte{1}};
 inline constexpr JobToken kOtherJob = {std::byte{7}, std::byte{2}};
 
@@ -66,7 +66,7 @@ class TcpWorld {
     }
     run_threads(processes, [&](int p) {
       const Expected<void> connected = process(p).connect(
-          addresses_, place(process_of_, p, processes), kPatience, {kJob, nullptr});
+          addresses_, place(process_of_, p, processes), kTimeout, {kJob, nullptr});
       EXPECT_TRUE(connected.ok()) << (connected.ok() ? "" : connected.error().message);
     });
   }
@@ -78,15 +78,15 @@ class TcpWorld {
   void end(std::int32_t p) { transports_[static_cast<std::size_t>(p)].reset(); }
   // A process that has ended joins the others again, which are connected; `absent` are lost.
   void make_again(std::int32_t p, const std::vector<std::int32_t>& absent) {
-    const Expected<void> joined = try_again(p, absent, kPatience);
+    const Expected<void> joined = try_again(p, absent, kTimeout);
     EXPECT_TRUE(joined.ok()) << (joined.ok() ? "" : joined.error().message);
   }
   Expected<void> try_again(std::int32_t p, const std::vector<std::int32_t>& absent,
-                           Duration patience) {
+                           Duration timeout) {
     const auto processes = static_cast<std::int32_t>(transports_.size());
     auto& transport = transports_[static_cast<std::size_t>(p)] = make(options_);
     addresses_[static_cast<std::size_t>(p)] = transport->address();
-    return transport->connect(addresses_, place(process_of_, p, processes), patience,
+    return transport->connect(addresses_, place(process_of_, p, processes), timeout,
                               {kJob, nullptr, true, absent});
   }
 

@@ -80,9 +80,9 @@ class UcxReturn : public testing::TestWithParam<bool> {
   }
   void end(int p) { transports_[static_cast<std::size_t>(p)].reset(); }
   Expected<void> join_again(int p, const std::vector<std::int32_t>& absent,
-                            Duration patience = kHangDeadline, const JobToken& token = kJob) {
+                            Duration timeout = kHangDeadline, const JobToken& token = kJob) {
     make(p);
-    return process(p).connect(addresses_, placement(p, kProcesses, GetParam()), patience,
+    return process(p).connect(addresses_, placement(p, kProcesses, GetParam()), timeout,
                               {token, nullptr, true, absent});
   }
 

@@ -54,8 +54,8 @@ struct Side {
     system = std::make_unique<caf::actor_system>(config);
   }
 
-  Expected<Echo> find(std::uint16_t port, Duration patience = kDeadline) {
-    DialConfig to{"it", "127.0.0.1", port, patience, nullptr};
+  Expected<Echo> find(std::uint16_t port, Duration timeout = kDeadline) {
+    DialConfig to{"it", "127.0.0.1", port, timeout, nullptr};
     to.tls = tls;
     return dial<Echo>(*system, to);
   }

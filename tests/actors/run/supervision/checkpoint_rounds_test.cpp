@@ -126,20 +126,20 @@ TEST(CheckpointRounds, ContinueBehindTheCheckpointOfAResumedRun) {
   EXPECT_EQ(rounds.due(6), "epoch-0006");
 }
 
-// Its patience counts from the newest state, not from the beginning.
+// Its timeout counts from the newest state, not from the beginning.
 TEST(CheckpointRounds, AreOverdueWithoutNews) {
   const RunMembers members(2);
-  const Duration patience = std::chrono::seconds(60);
+  const Duration timeout = std::chrono::seconds(60);
   CheckpointRounds rounds(every(1));
-  EXPECT_FALSE(rounds.overdue(10 * patience, patience));
+  EXPECT_FALSE(rounds.overdue(10 * timeout, timeout));
   const std::int64_t cut = rounds.begin("", kStart);
   RankSnapshot first = snapshot_of(cut, 1, 0);
-  EXPECT_FALSE(rounds.overdue(patience, patience));
-  EXPECT_TRUE(rounds.overdue(patience + Duration(1), patience));
-  EXPECT_FALSE(rounds.add(first, members, patience));
+  EXPECT_FALSE(rounds.overdue(timeout, timeout));
+  EXPECT_TRUE(rounds.overdue(timeout + Duration(1), timeout));
+  EXPECT_FALSE(rounds.add(first, members, timeout));
   EXPECT_EQ(rounds.missing(members), "rank 0");
-  EXPECT_FALSE(rounds.overdue(2 * patience, patience));
-  EXPECT_TRUE(rounds.overdue(2 * patience + Duration(1), patience));
+  EXPECT_FALSE(rounds.overdue(2 * timeout, timeout));
+  EXPECT_TRUE(rounds.overdue(2 * timeout + Duration(1), timeout));
 }
 
 }  // namespace checkpoint_rounds_test

@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 using Context = std::shared_ptr<const TlsContext>;
 
-constexpr auto kPatience = 60s;
+constexpr auto kTimeout = 60s;
 
 Context issued(const Authority& authority) {
   std::string name = (fs::temp_directory_path() / "acceptor-XXXXXX").string();
@@ -48,7 +48,7 @@ class Acceptor : public testing::Test {
   std::string address() const { return "127.0.0.1:" + std::to_string(acceptor_->port()); }
   bool wait_streams(std::size_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return streams_.size() >= count; });
+    return changed_.wait_for(lock, kTimeout, [&] { return streams_.size() >= count; });
   }
   FileDescriptor connected() const {
     FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -61,8 +61,8 @@ class Acceptor : public testing::Test {
   }
   // Until the other side has closed it.
   static bool wait_end(const FileDescriptor& socket) {
-    const timeval patience{60, 0};
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const timeval timeout{60, 0};
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     char byte = 0;
     ssize_t size = 0;
     while ((size = ::recv(socket.get(), &byte, 1, 0)) > 0) continue;
@@ -79,7 +79,7 @@ class Acceptor : public testing::Test {
 
 TEST_F(Acceptor, HandsOverStreamsWhoseBothSidesAreProved) {
   const Context other = issued(authority_);
-  auto dialled = dial_stream(address(), kPatience, nullptr, *other);
+  auto dialled = dial_stream(address(), kTimeout, nullptr, *other);
   ASSERT_TRUE(dialled.ok()) << dialled.error().message;
   ASSERT_TRUE(wait_streams(1));
   std::string text = "hello";
@@ -87,7 +87,7 @@ TEST_F(Acceptor, HandsOverStreamsWhoseBothSidesAreProved) {
   EXPECT_EQ((*dialled)->write(&out, 1).bytes, text.size());
   std::string read(text.size(), ' ');
   std::size_t size = 0;
-  const auto deadline = Clock::now() + kPatience;
+  const auto deadline = Clock::now() + kTimeout;
   while (size < read.size() && Clock::now() < deadline) {
     const iovec in{read.data() + size, read.size() - size};
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -98,7 +98,7 @@ TEST_F(Acceptor, HandsOverStreamsWhoseBothSidesAreProved) {
 
 TEST_F(Acceptor, ACertificateOfAnotherAuthorityIsRefused) {
   const Context other = issued(Authority());
-  const auto dialled = dial_stream(address(), kPatience, nullptr, *other);
+  const auto dialled = dial_stream(address(), kTimeout, nullptr, *other);
   ASSERT_FALSE(dialled.ok());
   EXPECT_EQ(dialled.error().code, Errc::protocol);
   EXPECT_NE(dialled.error().message.find("certificate"), std::string::npos);
@@ -114,7 +114,7 @@ TEST_F(Acceptor, SilentConnectionsEnd) {
   const FileDescriptor beyond = connected();
   EXPECT_TRUE(wait_end(beyond));
   for (const FileDescriptor& socket : silent) EXPECT_TRUE(wait_end(socket));
-  const auto dialled = dial_stream(address(), kPatience, nullptr, *issued(authority_));
+  const auto dialled = dial_stream(address(), kTimeout, nullptr, *issued(authority_));
   EXPECT_TRUE(dialled.ok()) << (dialled.ok() ? "" : dialled.error().message);
 }
 
@@ -123,7 +123,7 @@ TEST_F(Acceptor, EndsWithConnectionsInTheirHandshake) {
   const unsigned char beginning[] = {22, 3, 1, 2};  // of a record
   EXPECT_EQ(::send(half.get(), beginning, sizeof beginning, MSG_NOSIGNAL), 4);
   // Connections are accepted in their order: the other two are in their handshake now.
-  const auto dialled = dial_stream(address(), kPatience, nullptr, *own_);
+  const auto dialled = dial_stream(address(), kTimeout, nullptr, *own_);
   ASSERT_TRUE(dialled.ok()) << dialled.error().message;
   acceptor_.reset();
   EXPECT_TRUE(wait_end(silent));
@@ -131,7 +131,7 @@ TEST_F(Acceptor, EndsWithConnectionsInTheirHandshake) {
 }
 
 TEST_F(Acceptor, AServerThatRequiresTlsIsKnownByItsAnswer) {
-  EXPECT_TRUE(answers_with_tls(connected(), kPatience));
+  EXPECT_TRUE(answers_with_tls(connected(), kTimeout));
   // One that does not.
   FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in at{};

@@ -101,7 +101,7 @@ TEST(Tls, AMessageThatComesWithTheAnswerIsDelivered) {
     std::shared_ptr<RecordingInbox> sender, inbox;
     run_threads(2, [&](int p) {
       RemoteTransport& own = p == 0 ? *first : *second;
-      ASSERT_TRUE(own.connect(addresses, one_each(p, 2), kPatience, {kJob, nullptr}).ok());
+      ASSERT_TRUE(own.connect(addresses, one_each(p, 2), kTimeout, {kJob, nullptr}).ok());
       if (p == 1) {
         inbox = attach(own, 1);
         return;
@@ -156,7 +156,7 @@ TEST(TlsHostile, AnExpiredCertificateIsRefused) {
   const Context lasting = issued(authority);
   auto listening = make(with(lasting));
   const tcp::Hello hello{1, Refusal::none, kJob, placement_digest(one_each(1, 2))};
-  const auto refused = tcp::dial(listening->address(), hello, 0, tcp::Clock::now() + kPatience,
+  const auto refused = tcp::dial(listening->address(), hello, 0, tcp::Clock::now() + kTimeout,
                                  nullptr, false, brief.get());
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, Errc::protocol);
@@ -171,7 +171,7 @@ TEST(TlsHostile, ADiallingProcessChecksTheOtherSide) {
                               usual().get());
   ASSERT_FALSE(none.ok());
   auto other = make(with(issued(tcp::Authority())));
-  const auto wrong = tcp::dial(other->address(), hello, 0, tcp::Clock::now() + kPatience, nullptr,
+  const auto wrong = tcp::dial(other->address(), hello, 0, tcp::Clock::now() + kTimeout, nullptr,
                                false, usual().get());
   ASSERT_FALSE(wrong.ok());
   EXPECT_EQ(wrong.error().code, Errc::protocol);
@@ -188,12 +188,12 @@ TEST(TlsHostile, GarbageEndsItsConnectionOnly) {
   run_threads(3, [&](int p) {
     if (p < 2) {
       RemoteTransport& own = p == 0 ? *first : *second;
-      EXPECT_TRUE(own.connect(addresses, one_each(p, 3), kPatience, {kJob, nullptr}).ok());
+      EXPECT_TRUE(own.connect(addresses, one_each(p, 3), kTimeout, {kJob, nullptr}).ok());
       return;
     }
     for (std::size_t to = 0; to < 2; ++to) {
       auto dialled = tcp::dial(addresses[to], hello, static_cast<std::int32_t>(to),
-                               tcp::Clock::now() + kPatience, nullptr, false, usual().get());
+                               tcp::Clock::now() + kTimeout, nullptr, false, usual().get());
       ASSERT_TRUE(dialled.ok()) << dialled.error().message;
       puppet[to] = std::move(*dialled);
     }

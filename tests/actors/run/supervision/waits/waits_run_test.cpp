@@ -53,7 +53,7 @@ TEST(WaitsRun, ALostMessageIsReportedAndEndsTheRunWhereItIsToEnd) {
     scenario.delay = "lognormal=0:0";  // a second for each step
     RunConfig config = make_run(scenario);
     config.transport = std::make_shared<Losing>(config.transport, 1, 2, 12);
-    config.patience = std::chrono::seconds(2000);
+    config.timeout = std::chrono::seconds(2000);
     if (aborts) config.stall_abort = 40 * kSecond;
     const auto observer = std::make_shared<Quiet>();
     const RunResult result = run_virtual(std::move(config), observer);
@@ -104,7 +104,7 @@ TEST(WaitsRun, NothingIsReportedOfRunsWithDelays) {
       scenario.preset = preset.name;
       scenario.delay = delay;
       RunConfig config = make_run(scenario);
-      config.patience = std::chrono::seconds(5000);
+      config.timeout = std::chrono::seconds(5000);
       config.stall_abort = kSecond;
       const auto observer = std::make_shared<Quiet>();
       const RunResult result = run_virtual(std::move(config), observer);
@@ -113,14 +113,14 @@ TEST(WaitsRun, NothingIsReportedOfRunsWithDelays) {
     }
 }
 
-// Steps of ten minutes, and the default patience of five: the first step has an hour, and shows
+// Steps of ten minutes, and the default timeout of five: the first step has an hour, and shows
 // what is usual.
 TEST(WaitsRun, ASlowRunNeedsNoTimeout) {
   for (const bool has_hour : {true, false}) {
     Scenario scenario;
     scenario.delay = "lognormal=6.4:0";
     RunConfig config = make_run(scenario);
-    if (has_hour) config.first_patience = std::chrono::hours(1);
+    if (has_hour) config.first_timeout = std::chrono::hours(1);
     const auto observer = std::make_shared<Quiet>();
     const RunResult result = run_virtual(std::move(config), observer);
     EXPECT_EQ(result.error.has_value(), !has_hour);
