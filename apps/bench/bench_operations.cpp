@@ -41,10 +41,10 @@ void print_operation_json(std::ostream& out, const std::string& kind, std::int64
 }
 
 void print_operations_title(std::ostream& out, const std::string& kind, std::int64_t iterations,
-                            const std::string& meaning) {
+                            const std::string& meaning, const std::string& place) {
   out << fmt::format("{}, {} iterations; GB/s: {} over the median time\n", kind, iterations,
                      meaning)
-      << fmt::format("{:>22}  {:<14}  {:>10}  {:>10}  {:>10}  {:>8}\n", "bytes", "operation",
+      << fmt::format("{:>22}  {:<14}  {:>10}  {:>10}  {:>10}  {:>8}\n", place, "operation",
                      "median, ms", "p10, ms", "p99, ms", "GB/s");
 }
 

@@ -29,9 +29,10 @@ void print_operation_json(std::ostream& out, const std::string& kind, std::int64
                           const BenchOperation& operation, std::vector<double> seconds,
                           const nlohmann::ordered_json& more);
 
-// For people: a title and a line for each operation.
+// For people: a title and a line for each operation. `meaning`: of the bandwidth; `place`: the
+// heading of the places in the lines.
 void print_operations_title(std::ostream& out, const std::string& kind, std::int64_t iterations,
-                            const std::string& meaning);
+                            const std::string& meaning, const std::string& place = "bytes");
 // `place`: what stands before the name of the operation, e.g. its size.
 void print_operation_line(std::ostream& out, const std::string& place,
                           const BenchOperation& operation, std::vector<double> seconds);

@@ -134,7 +134,7 @@ class PartialRank final : public BenchRank {
         send(reduce.contribute(std::move(ready ? mine : nothing), ready, 0, rng_));
       if (!done_at && reduce.done()) done_at = Clock::now();
       if (done_at && ready) break;
-      const auto until = ready ? Clock::now() + plan_.plan.patience + last_ready : ready_at;
+      const auto until = ready ? Clock::now() + plan_.plan.timeout + last_ready : ready_at;
       if (auto received = receive(reduce, until, ready); !received) return received.error();
     }
     ++operation_;
@@ -147,7 +147,7 @@ class PartialRank final : public BenchRank {
     auto payload = queue_->next(rank_, until);
     if (!payload) return payload.error();
     if (!*payload)
-      return must ? Expected<void>(nothing_received(rank_, plan_.plan.patience)) : Expected<void>();
+      return must ? Expected<void>(nothing_received(rank_, plan_.plan.timeout)) : Expected<void>();
     feed(reduce, std::move(**payload));
     return {};
   }
@@ -187,7 +187,7 @@ class PartialRank final : public BenchRank {
     const auto nanoseconds = static_cast<std::int64_t>(mine * 1e9);
     send(barrier.contribute(at::zeros({0}), nanoseconds, 0, rng_));
     while (!barrier.done())
-      if (auto received = receive(barrier, Clock::now() + plan_.plan.patience, true); !received)
+      if (auto received = receive(barrier, Clock::now() + plan_.plan.timeout, true); !received)
         return received.error();
     ++operation_;
     const auto tally = barrier.take_result().tally;

@@ -123,17 +123,17 @@ class PointToPoint final : public BenchRank,
     changed_.notify_all();
   }
 
-  // Rank 0 and 1 give up when nothing arrives for `patience`; the others are idle.
+  // Rank 0 and 1 give up when nothing arrives for `timeout`; the others are idle.
   template <class Done>
   Expected<void> wait(const Done& done) {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       heard_.store(false, std::memory_order_relaxed);
-      const bool woken = changed_.wait_for(lock, plan_.patience, [&] { return done() || lost_; });
+      const bool woken = changed_.wait_for(lock, plan_.timeout, [&] { return done() || lost_; });
       if (done()) return {};
       if (lost_) return grapevine::lost(rank_, partner());
       if (!woken && rank_ <= 1 && !heard_.load(std::memory_order_relaxed))
-        return nothing_received(rank_, plan_.patience);
+        return nothing_received(rank_, plan_.timeout);
     }
   }
 
@@ -179,15 +179,15 @@ class MessageQueue final : public Inbox {
   }
 
   // Ranks that are not awaited may have left.
-  Expected<Envelope> next(Rank rank, Duration patience, const std::vector<Awaited>& awaited) {
+  Expected<Envelope> next(Rank rank, Duration timeout, const std::vector<Awaited>& awaited) {
     std::unique_lock<std::mutex> lock(mutex_);
     const auto missing = [&] {
       return std::find_if(awaited.begin(), awaited.end(),
                           [this](const Awaited& one) { return lost_.count(one.from) > 0; });
     };
     const bool woken = changed_.wait_for(
-        lock, patience, [&] { return !waiting_.empty() || missing() != awaited.end(); });
-    if (!woken) return nothing_received(rank, patience);
+        lock, timeout, [&] { return !waiting_.empty() || missing() != awaited.end(); });
+    if (!woken) return nothing_received(rank, timeout);
     if (waiting_.empty()) return grapevine::lost(rank, missing()->from);
     Envelope envelope = std::move(waiting_.front());
     waiting_.pop_front();
@@ -317,7 +317,7 @@ class AllReduce final : public BenchRank {
   Expected<void> reduce(at::Tensor& values) {
     send(reduction_->start(operation_++, 0, std::move(values), rng_));
     while (!reduction_->done()) {
-      Expected<Envelope> envelope = queue_->next(rank_, plan_.patience, reduction_->awaited());
+      Expected<Envelope> envelope = queue_->next(rank_, plan_.timeout, reduction_->awaited());
       if (!envelope) return envelope.error();
       const Rank from = envelope->from;
       send(reduction_->on_message(from, std::move(envelope->payload)));
@@ -342,9 +342,9 @@ class AllReduce final : public BenchRank {
 
 }  // namespace
 
-Error nothing_received(Rank rank, Duration patience) {
+Error nothing_received(Rank rank, Duration timeout) {
   return {Errc::timeout, "rank " + std::to_string(rank) + " has received nothing for " +
-                             std::to_string(static_cast<int>(to_seconds(patience))) +
+                             std::to_string(static_cast<int>(to_seconds(timeout))) +
                              " s: another rank hangs, or the machine is overloaded"};
 }
 

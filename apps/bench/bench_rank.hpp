@@ -17,11 +17,11 @@ struct BenchPlan {
   std::int64_t iterations = 1;
   ExactReduce all_reduce = ExactReduce::automatic;
   // A rank that receives nothing for so long gives up.
-  Duration patience = std::chrono::seconds(60);
+  Duration timeout = std::chrono::seconds(60);
 };
 
-// The errors of a rank that receives nothing for `patience`, or that loses `peer`.
-Error nothing_received(Rank rank, Duration patience);
+// The errors of a rank that receives nothing for `timeout`, or that loses `peer`.
+Error nothing_received(Rank rank, Duration timeout);
 Error lost(Rank rank, Rank peer);
 
 // The times of all iterations with `bytes`, in seconds. Called only on rank 0.

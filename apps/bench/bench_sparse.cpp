@@ -64,7 +64,9 @@ Expected<void> measure(const SparseBenchOptions& options, std::int64_t bytes, do
 }  // namespace
 
 Expected<void> run_sparse_bench(const SparseBenchOptions& options, std::ostream& out) {
-  if (!options.json) print_operations_title(out, "sparse", options.iterations, "bytes read");
+  if (!options.json)
+    print_operations_title(out, "sparse", options.iterations, "bytes read",
+                           "dense bytes x density");
   for (const std::int64_t bytes : options.bytes)
     for (const double density : options.densities)
       if (auto measured = measure(options, bytes, density, out); !measured) return measured;

@@ -29,7 +29,7 @@ constexpr std::size_t kPiecesOfAPipe = 16;
 // Longer lines are cut, so that memory stays bounded.
 constexpr std::size_t kLongestLine = 1 << 20;
 // A killed process that has not ended by then is in the kernel's hands: it is not waited for.
-constexpr int kReapPatienceMs = 5000;
+constexpr int kReapTimeoutMs = 5000;
 
 // Before raise_descriptor_limit(). Nothing: it was not raised.
 std::optional<rlimit> descriptor_limit;
@@ -183,7 +183,7 @@ ChildProcess::~ChildProcess() {
   pollfd ended{end(), POLLIN, 0};
   int ready = 1;
   if (end() >= 0)
-    while ((ready = ::poll(&ended, 1, kReapPatienceMs)) < 0 && errno == EINTR) {
+    while ((ready = ::poll(&ended, 1, kReapTimeoutMs)) < 0 && errno == EINTR) {
     }
   int status = 0;
   if (ready != 0) wait_for(pid_, status);

@@ -152,13 +152,18 @@ void LaunchJob::on_end(Member& member) {
   }
   if (ruling.then == Ruling::Then::nothing) return;
   if (ruling.then == Ruling::Then::end_others) return ask_to_end(ruling.lost, ruling.first);
-  if (running()) say(end.text + ": the others continue");
+  if (running()) say(end.text + (run_has_ended() ? ": the run ends" : ": the others continue"));
+}
+
+// Process 0 contains the supervisor: a run does not outlive it.
+bool LaunchJob::run_has_ended() const {
+  return options_.ends_with_head && members_.front().end.has_value();
 }
 
 // Processes of a run end by themselves with it, unless they are frozen.
 void LaunchJob::on_head_end() {
   if (!options_.ends_with_head) return;
-  joins_end_ = now_on_clock() + options_.joins_patience;
+  joins_end_ = now_on_clock() + options_.joins_timeout;
   if (options_.after_head.count() == 0) return;
   for (Member& member : members_) member.grace.begin(now_on_clock(), options_.after_head);
 }

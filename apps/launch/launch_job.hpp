@@ -36,7 +36,7 @@ struct LaunchJobOptions {
   std::chrono::milliseconds notice = std::chrono::seconds(5);  // until a wait is reported
   // From the end of process 0 to SIGTERM for processes that were started again: one that has joined
   // the run ends by itself, another one finds nothing to join.
-  std::chrono::milliseconds joins_patience = std::chrono::seconds(2);
+  std::chrono::milliseconds joins_timeout = std::chrono::seconds(2);
   // False: the processes are in the run of another job, which outlives process 0 of this one.
   bool ends_with_head = true;
   // Of a run that ends with process 0: from there to SIGKILL for all others, which may be frozen.
@@ -105,6 +105,7 @@ class LaunchJob {
   std::vector<ChildGroup::Ended> poll_once();
   void collect(const std::vector<ChildGroup::Ended>& ended);
   void on_end(Member& member);
+  bool run_has_ended() const;
   void on_head_end();
   static MemberEnd end_of(const Member& member);
   bool start_again(Member& member, const std::string& why);

@@ -41,7 +41,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double kMaxSeconds = 1e5;
 // Longer than process 0 takes to notice that another one is silent, and to write a checkpoint.
 constexpr Duration kGrace = std::chrono::seconds(90);
-constexpr Duration kNodePatience = std::chrono::seconds(10);
+constexpr Duration kNodeTimeout = std::chrono::seconds(10);
 // From a signal to the end, without regard to the answer of the first node.
 constexpr std::chrono::seconds kIdleLeave{5};
 // Longer than a job takes to end: SIGTERM, SIGKILL, dropping a node, and the acknowledgement of the
@@ -248,7 +248,7 @@ class Node {
     enlist.address = address_;
     enlist.slots = options_.slots;
     enlist.agent = agent_;
-    const auto answer = ask_actor<Enlisted>(*system_, pool_, kNodePatience,
+    const auto answer = ask_actor<Enlisted>(*system_, pool_, kNodeTimeout,
                                             session_.to.sealed(*system_, std::move(enlist)),
                                             [this] { return stop_asked(); });
     if (!answer)
@@ -264,7 +264,7 @@ class Node {
 
   Expected<void> greet() {
     auto session =
-        greet_pool(*system_, pool_, secret_, kNodePatience, [this] { return stop_asked(); });
+        greet_pool(*system_, pool_, secret_, kNodeTimeout, [this] { return stop_asked(); });
     if (!session)
       return Error{session.error().code,
                    fmt::format("the first node at {}: {}", first_text(), session.error().message)};

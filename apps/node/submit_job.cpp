@@ -28,7 +28,7 @@ namespace grapevine {
 namespace {
 
 constexpr Duration kSilence = std::chrono::seconds(30);
-constexpr Duration kAnswerPatience = std::chrono::seconds(30);
+constexpr Duration kAnswerTimeout = std::chrono::seconds(30);
 constexpr int kSubmitPollMs = 1000;
 constexpr std::size_t kLongestBacklog = std::size_t{16} << 20;
 
@@ -106,7 +106,7 @@ class Submitter {
 
   Expected<void> find_pool() {
     auto found = dial<NodePoolActor>(
-        *system_, {"the first node", first_.host, first_.port, submission_.patience,
+        *system_, {"the first node", first_.host, first_.port, submission_.timeout,
                    [this] { return stop_asked(); }, probes_, submission_.tls});
     if (!found && stop_) return Error{Errc::failed, "asked to stop before the job was submitted"};
     if (!found) return no_first_node(first_, found.error());
@@ -116,7 +116,7 @@ class Submitter {
 
   Expected<JobAccepted> submit() {
     const auto stop = [this] { return stop_asked(); };
-    auto session = greet_pool(*system_, pool_, secret_, kAnswerPatience, stop);
+    auto session = greet_pool(*system_, pool_, secret_, kAnswerTimeout, stop);
     if (!session)
       return Error{session.error().code, fmt::format("the first node at {}: {}", text_of(first_),
                                                      session.error().message)};
@@ -140,7 +140,7 @@ class Submitter {
     job.restarts = submission_.restarts;
     job.least = submission_.least;
     job.submitter = listener_;
-    auto accepted = ask_actor<JobAccepted>(*system_, pool_, kAnswerPatience,
+    auto accepted = ask_actor<JobAccepted>(*system_, pool_, kAnswerTimeout,
                                            to_pool_.sealed(*system_, std::move(job)), {});
     if (!accepted)
       return Error{Errc::peer_down, fmt::format("the first node at {} does not answer: {}",

@@ -21,7 +21,7 @@ struct Submission {
   bool continues = true;
   std::int32_t restarts = 0;
   std::int32_t least = 0;
-  Duration patience{0};  // to reach the first node
+  Duration timeout{0};  // to reach the first node
 };
 
 // Until the job has ended. The output of process 0 goes to stdout and stderr, that of the

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 namespace grapevine {
 namespace {
 
@@ -15,6 +17,25 @@ AxisRange drawn_range(const Figure& figure, const FigurePanel& panel) {
                                  figure.band ? point.high : point.mean})
         if (!figure.log_y || value > 0) range.add(value);
   return range;
+}
+
+// The tics that gnuplot chooses, at a tenth to a twentieth of the axis: it chooses fewer of them,
+// with rounder numbers, where an axis is low.
+std::vector<double> usual_tics(const AxisRange& y) {
+  const double rough = (y.high - y.low) / 20;
+  const double unit = std::pow(10.0, std::floor(std::log10(rough)));
+  const double step = unit * (rough > 5 * unit ? 10 : rough > 2 * unit ? 5 : 2);
+  const double first = std::ceil(y.low / step);
+  std::vector<double> tics;
+  for (int k = 0; (first + k) * step <= y.high; ++k) tics.push_back((first + k) * step);
+  return tics;
+}
+
+std::vector<double> tics_of(const Figure& figure, const AxisRange& y) {
+  if (!figure.log_y) return usual_tics(y);
+  if (has_short_log_axis(figure, y)) return short_log_tics(y);
+  return {y.low > 0 ? std::pow(10.0, std::floor(std::log10(y.low))) : 1,
+          std::pow(10.0, std::floor(std::log10(y.high)))};
 }
 
 }  // namespace
@@ -69,6 +90,18 @@ std::vector<double> short_log_tics(const AxisRange& y) {
       if (const double tic = digit * std::pow(10.0, power); tic >= y.low && tic <= y.high)
         tics.push_back(tic);
   return tics;
+}
+
+bool has_short_log_axis(const Figure& figure, const AxisRange& y) {
+  constexpr double kShort = 100;  // from its lower to its upper end
+  return figure.log_y && y.high / y.low < kShort;
+}
+
+std::size_t longest_y_number(const Figure& figure, const FigurePanel& panel) {
+  std::size_t longest = 0;
+  for (const double tic : tics_of(figure, y_range(figure, panel)))
+    longest = std::max(longest, fmt::format("{:g}", tic).size());
+  return longest;
 }
 
 }  // namespace grapevine

@@ -26,8 +26,8 @@ constexpr std::size_t kVisiblePoints = 40;
 constexpr int kPointKinds[] = {7, 5, 9, 13, 11, 4, 6};
 
 // Pixels.
-constexpr int kLeftMargin = 96;
-constexpr int kYLabelAt = 18;  // its middle: fixed, as numbers differ in width
+constexpr int kLeastLeftMargin = 96;  // wider where the numbers of a y axis are
+constexpr int kYLabelAt = 18;         // its middle: fixed, as numbers differ in width
 constexpr int kRightMargin = 24;
 constexpr int kEdge = 14;
 constexpr int kTitleHeight = 26;
@@ -73,9 +73,9 @@ std::string gnuplot_text(const std::string& text) {
 }
 
 // The note, broken between words to the width of the panels.
-std::vector<std::string> note_lines(const Figure& figure) {
+std::vector<std::string> note_lines(const Figure& figure, int left_margin) {
   constexpr double kSmallCharacter = 6;
-  const int room = static_cast<int>((figure.width - kLeftMargin - kRightMargin) / kSmallCharacter);
+  const int room = static_cast<int>((figure.width - left_margin - kRightMargin) / kSmallCharacter);
   std::vector<std::string> lines;
   std::istringstream words(figure.note);
   for (std::string word; words >> word;) {
@@ -94,6 +94,7 @@ struct LegendLayout {
 
 struct FigureLayout {
   LegendLayout legend;
+  int left = 0;    // margin
   int top = 0;     // of the first panel, from the upper edge
   int panel = 0;   // height of one
   int height = 0;  // of the figure
@@ -103,6 +104,17 @@ int legend_entry_width(const Figure& figure) {
   int widest = 0;
   for (const std::string& entry : figure.legend) widest = std::max(widest, display_width(entry));
   return kLegendSample + static_cast<int>(std::ceil(widest * kCharacter));
+}
+
+// From its label over its numbers to the axis.
+int left_margin(const Figure& figure) {
+  constexpr int kHalfLabel = 12, kTicAndSpace = 18;
+  std::size_t longest = 0;
+  for (const FigurePanel& panel : figure.panels)
+    longest = std::max(longest, longest_y_number(figure, panel));
+  const double numbers = std::ceil(static_cast<double>(longest) * kCharacter);
+  return std::max(kLeastLeftMargin,
+                  kYLabelAt + kHalfLabel + static_cast<int>(numbers) + kTicAndSpace);
 }
 
 // At least as high as its label, which is turned, is long.
@@ -118,18 +130,20 @@ Expected<FigureLayout> layout_of(const Figure& figure) {
   const int runs = static_cast<int>(figure.legend.size());
   const int panels = static_cast<int>(figure.panels.size());
   const int entry = legend_entry_width(figure);
-  const int room = figure.width - kLeftMargin - kRightMargin;
+  const int left = left_margin(figure);
+  const int room = figure.width - left - kRightMargin;
   if (entry > room)
     return bad_input(
         fmt::format("--width {}: the longest name in the legend needs at least {} pixels",
-                    figure.width, entry + kLeftMargin + kRightMargin));
+                    figure.width, entry + left + kRightMargin));
   FigureLayout layout;
+  layout.left = left;
   layout.legend.columns = std::min(runs, room / entry);
   layout.legend.rows = (runs + layout.legend.columns - 1) / layout.legend.columns;
   layout.top =
       kEdge + (figure.title.empty() ? 0 : kTitleHeight) + layout.legend.rows * kLegendRow + kEdge;
   const int bottom = sizes_of(figure.format).x_axis_height + kEdge +
-                     kNoteRow * static_cast<int>(note_lines(figure).size());
+                     kNoteRow * static_cast<int>(note_lines(figure, left).size());
   const int around = layout.top + bottom + (panels - 1) * kPanelGap;
   const int usual = panels == 1 ? kUsualPanel : kUsualStackedPanel;
   layout.height = figure.height == 0 ? around + panels * usual : figure.height;
@@ -185,15 +199,15 @@ std::string style_of_panels(const Figure& figure) {
   return script;
 }
 
-std::string title_and_note(const Figure& figure) {
+std::string title_and_note(const Figure& figure, const FigureLayout& layout) {
   const TerminalSizes& sizes = sizes_of(figure.format);
   std::string script;
-  const double left = static_cast<double>(kLeftMargin) / figure.width;
+  const double left = static_cast<double>(layout.left) / figure.width;
   if (!figure.title.empty())
     script += fmt::format("set label 1 {} at screen {:.6f},{:.6f} left front font '{}'\n",
                           gnuplot_text(figure.title), left,
                           1 - (kEdge + kTitleHeight / 3.0) / figure.height, sizes.title_font);
-  const std::vector<std::string> lines = note_lines(figure);
+  const std::vector<std::string> lines = note_lines(figure, layout.left);
   for (std::size_t i = 0; i < lines.size(); ++i)
     script += fmt::format(
         "set label {} {} at screen {:.6f},{:.6f} left front font '{}' textcolor rgb '#555555'\n",
@@ -208,7 +222,7 @@ std::string legend_of_figure(const Figure& figure, const FigureLayout& layout) {
   return fmt::format(
       "set key at screen {:.6f},{:.6f} left top vertical maxrows {} Left reverse samplen 2.5 "
       "width 1 spacing {} noopaque nobox\n",
-      static_cast<double>(kLeftMargin - 10) / figure.width,
+      static_cast<double>(layout.left - 10) / figure.width,
       1 - static_cast<double>(above) / figure.height, layout.legend.rows,
       sizes_of(figure.format).legend_spacing);
 }
@@ -240,8 +254,7 @@ std::string plot_of_panel(const Figure& figure, std::size_t number) {
 }
 
 std::string y_tics(const Figure& figure, const AxisRange& y) {
-  constexpr double kShort = 100;  // from its lower to its upper end
-  if (!figure.log_y || y.high / y.low >= kShort) return "set ytics autofreq\n";
+  if (!has_short_log_axis(figure, y)) return "set ytics autofreq\n";
   std::string tics;
   for (const double tic : short_log_tics(y))
     tics += fmt::format("{}{:.9g}", tics.empty() ? "" : ", ", tic);
@@ -256,11 +269,11 @@ std::string panel_script(const Figure& figure, const FigureLayout& layout, std::
   std::string script = fmt::format(
       "set lmargin at screen {:.6f}\nset rmargin at screen {:.6f}\n"
       "set tmargin at screen {:.6f}\nset bmargin at screen {:.6f}\n",
-      static_cast<double>(kLeftMargin) / figure.width,
+      static_cast<double>(layout.left) / figure.width,
       1 - static_cast<double>(kRightMargin) / figure.width, 1 - top / height,
       1 - (top + layout.panel) / height);
   script += fmt::format("set yrange [{:.9g}:{:.9g}]\n", y.low, y.high);
-  script += number == 0 ? legend_of_figure(figure, layout) + title_and_note(figure)
+  script += number == 0 ? legend_of_figure(figure, layout) + title_and_note(figure, layout)
                         : "unset key\nunset label\n";
   script += y_tics(figure, y);
   script += fmt::format("set label 3 {} at screen {:.6f},{:.6f} center rotate by 90 front\n",

@@ -3,14 +3,18 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <filesystem>
+#include <map>
 #include <optional>
 #include <ostream>
 #include <set>
 #include <thread>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "actors/record/files.hpp"
 #include "apps/console/console.hpp"
 #include "apps/console/json_text.hpp"
 #include "apps/simulate/checked_sim.hpp"
@@ -65,7 +69,8 @@ std::string check_of(const std::string& violation) {
 std::string replay(const CLI::App& app, const SimOptions& options, std::int64_t seed,
                    const std::string& faults, const std::vector<std::string>& violations) {
   std::string text = "grapevine simulate";
-  const std::set<std::string> own = {"seeds", "seed", "fail", "minimize", "jobs", "twice", "json"};
+  const std::set<std::string> own = {"seeds", "seed", "fail", "minimize", "jobs",
+                                     "twice", "json", "out",  "overwrite"};
   bool is_value = false;  // of --set
   for (const std::string& word : travelling_arguments(app, options.train)) {
     const auto equals = word.find('=');
@@ -166,6 +171,40 @@ std::string shrunk(const SimOptions& options, const Verdict& verdict) {
 
 // ---- the campaign ----
 
+constexpr char kTableHeading[] =
+    "seed,failed,events,virtual_seconds,trace_hash,faults,violations\n";
+
+// Of a list or a sentence: in quotes, which it has twice.
+std::string csv_cell(const std::string& text) {
+  std::string cell = "\"";
+  for (const char c : text) cell += c == '"' ? "\"\"" : c == '\n' ? " " : std::string(1, c);
+  return cell + "\"";
+}
+
+std::string table_row(std::int64_t seed, const Verdict& verdict) {
+  std::string violations;
+  for (const std::string& one : verdict.violations)
+    violations += (violations.empty() ? "" : "; ") + one;
+  return fmt::format("{},{},{},{:.9g},{},{},{}\n", seed, verdict.violations.empty() ? 0 : 1,
+                     verdict.events, verdict.virtual_seconds, verdict.hash,
+                     csv_cell(verdict.faults), csv_cell(violations));
+}
+
+// The folder of a campaign. Errors (bad_input): it has files, or cannot be made.
+Expected<void> make_campaign_folder(const TrainOptions& options) {
+  if (options.out.empty()) return {};
+  std::error_code error;
+  std::filesystem::create_directories(options.out, error);
+  const bool folder = !error && std::filesystem::is_directory(options.out, error);
+  if (!folder) return bad_input("--out " + options.out + ": cannot be made: choose another folder");
+  const bool empty = std::filesystem::is_empty(options.out, error);
+  if (error || (!empty && !options.overwrite))
+    return bad_input("--out " + options.out +
+                     ": has files: choose another folder for the campaign, or replace its "
+                     "seeds.csv and campaign.json with --overwrite");
+  return {};
+}
+
 class Campaign {
  public:
   Campaign(const CLI::App& app, const SimOptions& options, Seeds seeds, Console& console)
@@ -181,6 +220,7 @@ class Campaign {
     if (!done) return done;
     if (refused_) return *refused_;
     report();
+    if (auto written = write_files(); !written) return written;
     if (failures_.empty()) return {};
     return Error{Errc::failed, std::to_string(failures_.size()) + " of " +
                                    std::to_string(seeds_.count()) +
@@ -201,6 +241,7 @@ class Campaign {
       return false;
     }
     ++done_;
+    if (!options_.train.out.empty()) rows_[seed] = table_row(seed, *verdict);
     events_ += verdict->events;
     virtual_seconds_ += verdict->virtual_seconds;
     if (!verdict->violations.empty()) add_failure(seed, *verdict);
@@ -227,15 +268,27 @@ class Campaign {
                  << std::endl;
   }
 
+  ordered_json figures() const {
+    return {{"algorithm", options_.train.algorithm},
+            {"seeds", done_},
+            {"failed", failures_.size()},
+            {"events", events_},
+            {"virtual_seconds", virtual_seconds_},
+            {"failures", failures_}};
+  }
+
+  Expected<void> write_files() const {
+    const std::filesystem::path out = options_.train.out;
+    if (out.empty()) return {};
+    std::string table = kTableHeading;
+    for (const auto& [seed, row] : rows_) table += row;
+    if (auto written = write_file_atomically(out / "seeds.csv", table); !written) return written;
+    return write_file_atomically(out / "campaign.json", json_text(figures(), 2) + "\n");
+  }
+
   void report() {
     if (options_.train.json) {
-      const ordered_json all = {{"algorithm", options_.train.algorithm},
-                                {"seeds", done_},
-                                {"failed", failures_.size()},
-                                {"events", events_},
-                                {"virtual_seconds", virtual_seconds_},
-                                {"failures", failures_}};
-      console_.out << json_text(all, -1) << std::endl;
+      console_.out << json_text(figures(), -1) << std::endl;
       return;
     }
     console_.out << options_.train.algorithm << ": " << done_ << " seeds, " << failures_.size()
@@ -253,6 +306,7 @@ class Campaign {
   std::uint64_t events_ = 0;
   double virtual_seconds_ = 0;
   std::vector<ordered_json> failures_;
+  std::map<std::int64_t, std::string> rows_;  // of the table, by seed; with --out
 };
 
 }  // namespace
@@ -273,6 +327,7 @@ Expected<void> run_campaign(const CLI::App& app, const SimOptions& options, Cons
   if (auto checked = check_sim_options(options); !checked) return checked;
   const auto seeds = parse_seeds(options.seeds);
   if (!seeds) return seeds.error();
+  if (auto made = make_campaign_folder(options.train); !made) return made;
   return Campaign(app, options, *seeds, console).run();
 }
 

@@ -18,9 +18,9 @@ bool RunEnd::has_ended() const {
   return over_;
 }
 
-std::optional<RunResult> RunEnd::wait_for(Duration patience) {
+std::optional<RunResult> RunEnd::wait_for(Duration timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
-  ended_.wait_for(lock, patience, [this] { return result_.has_value(); });
+  ended_.wait_for(lock, timeout, [this] { return result_.has_value(); });
   return std::exchange(result_, std::nullopt);
 }
 

@@ -23,8 +23,8 @@ class RunEnd : public RunObserver {
   // Also after its result has been given.
   bool has_ended() const;
 
-  // The result once the run has ended, or nothing after `patience`. Gives it once.
-  std::optional<RunResult> wait_for(Duration patience);
+  // The result once the run has ended, or nothing after `timeout`. Gives it once.
+  std::optional<RunResult> wait_for(Duration timeout);
 
  private:
   mutable std::mutex mutex_;  // guards result_, over_

@@ -91,7 +91,7 @@ void RunTally::on_validation(Epoch epoch, const Evaluation& evaluation) {
                      : std::isnan(evaluation.loss)  ? "nan"
                                                     : "inf"));
   judge(evaluation);
-  if (patience_ > 0 && without_better_ >= patience_) wants_stop_ = true;
+  if (most_without_better_ > 0 && without_better_ >= most_without_better_) wants_stop_ = true;
 }
 
 void RunTally::begin_after(const std::map<Epoch, Evaluation>& earlier) {

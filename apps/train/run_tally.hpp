@@ -53,7 +53,7 @@ class RunTally : public RunEnd {
 
   // REQUIRES: before the run. After so many validations in a row without a better one the run is to
   // stop; 0: never.
-  void stop_after(std::int64_t validations) { patience_ = validations; }
+  void stop_after(std::int64_t validations) { most_without_better_ = validations; }
   // REQUIRES: before the run. The validations of the run that this one continues count; whether the
   // run is to stop, its own ones say.
   void begin_after(const std::map<Epoch, Evaluation>& earlier);
@@ -99,7 +99,7 @@ class RunTally : public RunEnd {
   void judge(const Evaluation& evaluation);
   bool begun_ = false;
   bool by_epochs_ = false, members_changed_ = false;
-  std::int64_t patience_ = 0;
+  std::int64_t most_without_better_ = 0;
   std::int64_t without_better_ = 0;
   std::optional<Evaluation> best_;
   std::atomic<bool> wants_stop_{false};

@@ -61,21 +61,21 @@ namespace {
 constexpr std::int64_t kMostRestarts = 1'000'000;
 
 constexpr Duration kPollInterval = std::chrono::milliseconds(100);
-constexpr Duration kShutDownPatience = std::chrono::seconds(10);
+constexpr Duration kShutDownTimeout = std::chrono::seconds(10);
 // A run that has lost a process ends at once, without the steps that are under way, but with the
 // checkpoint.
-constexpr Duration kLostPatience = std::chrono::milliseconds(300);
-constexpr Duration kWritingPatience = std::chrono::seconds(5);
+constexpr Duration kLostTimeout = std::chrono::milliseconds(300);
+constexpr Duration kWritingTimeout = std::chrono::seconds(5);
 // The transports have a flush_limit of 60 s.
-constexpr Runtime::ClosePatience kClosePatience{std::chrono::seconds(20), std::chrono::seconds(70)};
+constexpr Runtime::CloseTimeouts kCloseTimeouts{std::chrono::seconds(20), std::chrono::seconds(70)};
 
-// `patience`: of the run, with its steps.
-Duration shut_down_patience(const RunResult& result, Duration patience) {
-  if (!result.error) return kShutDownPatience;
+// `timeout`: of the run, with its steps.
+Duration shut_down_timeout(const RunResult& result, Duration timeout) {
+  if (!result.error) return kShutDownTimeout;
   // A step has already taken longer than the user allows.
-  if (result.error->code == Errc::timeout) return std::min(kShutDownPatience, patience);
-  if (result.error->code != Errc::peer_down) return kShutDownPatience;
-  return result.writing ? kWritingPatience : kLostPatience;
+  if (result.error->code == Errc::timeout) return std::min(kShutDownTimeout, timeout);
+  if (result.error->code != Errc::peer_down) return kShutDownTimeout;
+  return result.writing ? kWritingTimeout : kLostTimeout;
 }
 
 Timestamp steady_now() {
@@ -339,7 +339,7 @@ class TrainCommand : public Command {
     if (job.out.empty() && options_.resume.empty()) job.out = dated_folder(options_.algorithm);
     if (!job.out.empty()) job.arguments.push_back("--out=" + job.out);
     job.processes = options_.processes;
-    job.patience = from_seconds(options_.join_timeout_s);
+    job.timeout = from_seconds(options_.join_timeout_s);
     return submit_job(job, console);
   }
 
@@ -554,12 +554,12 @@ class TrainCommand : public Command {
       config.cluster->cancelled = [stop_requested, end] {
         return stop_requested() || end->has_ended();
       };
-    const Duration patience = config.patience;
+    const Duration timeout = config.timeout;
     auto runtime = std::make_unique<Runtime>(std::move(config), end, files);
     bool stopping = false;
     for (;;) {
       if (auto result = end->wait_for(kPollInterval)) {
-        if (!ends(*runtime, shut_down_patience(*result, patience))) {
+        if (!ends(*runtime, shut_down_timeout(*result, timeout))) {
           // The objects of a thread that does not return must stay.
           console.thread_left_behind = true;
           static_cast<void>(runtime.release());
@@ -579,9 +579,9 @@ class TrainCommand : public Command {
   }
 
   // False: a thread does not return.
-  static bool ends(Runtime& runtime, Duration patience) {
-    if (!runtime.shut_down(patience)) return false;
-    const Expected<void> closed = runtime.close(kClosePatience);
+  static bool ends(Runtime& runtime, Duration timeout) {
+    if (!runtime.shut_down(timeout)) return false;
+    const Expected<void> closed = runtime.close(kCloseTimeouts);
     if (!closed) spdlog::warn("{}: this process ends without it", closed.error().message);
     return closed.ok();
   }

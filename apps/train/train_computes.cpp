@@ -65,7 +65,7 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
   config.precision = *precision;
   config.scale_loss = *precision == Precision::fp16;
   config.channels_last = job.options.channels_last;
-  config.patience = first_step_limit(job.options);
+  config.timeout = first_step_limit(job.options);
   config.accuracy_every = job.options.log_every;
   config.last_step = job.run.parts->horizon.steps;
   config.loader.augment = true;
@@ -185,8 +185,7 @@ Expected<PeerDevice> open_for_peer(at::Device device, bool other_processes) {
 // worker.
 Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers) {
   const std::string& asked = job.options.peers;
-  if (asked != "host" && asked != "device" && asked != "auto")
-    return unknown_name("--peers", asked, {"host", "device", "auto"});
+  if (auto known = check_peers(asked); !known) return known;
   if (asked == "host") return {};
   std::string why = why_on_host(job, workers);
   if (asked == "device" && !why.empty())
@@ -212,6 +211,11 @@ Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers) {
 }
 
 }  // namespace
+
+Expected<void> check_peers(const std::string& asked) {
+  if (asked == "host" || asked == "device" || asked == "auto") return {};
+  return unknown_name("--peers", asked, {"host", "device", "auto"});
+}
 
 Expected<void> make_computes(TrainJob& job) {
   if (auto set = set_math(job); !set) return set;

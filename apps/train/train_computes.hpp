@@ -10,4 +10,7 @@ namespace grapevine {
 // model's, the data's.
 Expected<void> make_computes(TrainJob& job);
 
+// Whether --peers is one of "host", "device" and "auto". Errors (bad_input): it is not.
+Expected<void> check_peers(const std::string& asked);
+
 }  // namespace grapevine

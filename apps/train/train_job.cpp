@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -26,8 +28,10 @@
 #include "apps/zoo/models.hpp"
 #include "apps/zoo/weights.hpp"
 #include "gpu/data/sampler.hpp"
+#include "gpu/device.hpp"
 #include "gpu/math_threads.hpp"
 #include "gpu/objective.hpp"
+#include "gpu/precision.hpp"
 #include "messages/text/names.hpp"
 
 namespace grapevine {
@@ -144,64 +148,44 @@ Expected<void> check_math_threads() {
   return check_thread_headroom(static_cast<int>(std::thread::hardware_concurrency()), 0, 1);
 }
 
-// "step:0.1@2,300s,400s" with only its epochs, or only its steps; "constant" where it has none.
-std::string milestones_of(const std::string& spec, bool in_steps) {
-  const std::size_t first = spec.find('@') + 1;
-  std::string kept;
-  for (std::size_t begin = first; begin <= spec.size();) {
-    const std::size_t end = std::min(spec.find(',', begin), spec.size());
-    const bool of_steps = end > begin && spec[end - 1] == 's';
-    if (of_steps == in_steps) kept += (kept.empty() ? "" : ",") + spec.substr(begin, end - begin);
-    begin = end + 1;
-  }
-  return kept.empty() ? "constant" : spec.substr(0, first) + kept;
+// As far as neither data nor the number of ranks matter.
+Expected<void> check_rates_and_optimizer(const TrainOptions& o) {
+  LrConfig rate = rate_of(o);
+  rate.global_batch = step_samples(o);
+  rate.epochs = o.epochs;
+  // Without the data the length of an epoch, and so the order of epochs and steps, is not known.
+  if (auto checked = LrSchedule::check(std::move(rate)); !checked) return checked;
+  if (auto made = make_optimizer(optimizer_of(o)); !made) return made.error();
+  return {};
 }
 
-// Without the data the length of an epoch, and so the order of epochs and steps, is not known.
-Expected<void> check_rates(LrConfig rate) {
-  rate.steps_per_epoch = 1;
-  const auto whole = LrSchedule::make(rate);
-  if (whole) return {};
-  const std::string spec = rate.spec;
-  const std::size_t at = spec.find('@');
-  if (spec.rfind("step:", 0) != 0 || at == std::string::npos) return whole.error();
-  const std::string milestones = "," + spec.substr(at + 1) + ",";
-  if (milestones.find(",,") != std::string::npos) return whole.error();
-  for (const bool in_steps : {false, true}) {
-    rate.spec = milestones_of(spec, in_steps);
-    if (!LrSchedule::make(rate)) return whole.error();
+// Neither the ranks that train nor the servers behind them are known: each term has to fit some
+// number of them.
+Expected<void> check_delay(const TrainOptions& o) {
+  constexpr auto kMost = static_cast<std::int32_t>(kMaxWorkers);
+  std::istringstream terms(o.delay);
+  for (std::string term; std::getline(terms, term, ',');) {
+    const auto of_workers = parse_delay(term, kMost, seed_of(o));
+    if (!of_workers && !parse_delay(term, 1, seed_of(o), kMost)) return of_workers.error();
   }
   return {};
 }
 
-// As far as neither data nor the number of ranks matter.
-Expected<void> check_rates_and_optimizer(const TrainOptions& o) {
-  LrConfig rate;
-  rate.lr = o.lr;
-  rate.spec = o.lr_schedule;
-  rate.warmup_epochs = o.warmup_epochs;
-  rate.warmup_steps = static_cast<double>(o.warmup_steps);
-  rate.warmup_from = o.warmup_from;
-  rate.per_256 = o.lr_per_256;
-  rate.global_batch = step_samples(o);
-  rate.epochs = o.epochs;
-  if (auto checked = check_rates(std::move(rate)); !checked) return checked;
-  OptimizerConfig optimizer;
-  optimizer.name = o.optimizer;
-  optimizer.momentum = o.optimizer == "sgd" ? o.momentum : 0;
-  optimizer.nesterov = o.nesterov;
-  optimizer.weight_decay = o.weight_decay;
-  if (auto made = make_optimizer(optimizer); !made) return made.error();
+// Another machine may have GPUs, and as many as a device can name.
+Expected<void> check_device(const TrainOptions& o) {
+  const Gpus all{true, std::numeric_limits<at::DeviceIndex>::max()};
+  if (auto known = choose_device(o.device, all, 0); !known) return known.error();
   return {};
 }
 
 Expected<void> check_names(const TrainOptions& o) {
-  const std::vector<std::string> precisions = {"fp32", "tf32", "bf16", "fp16"};
-  if (std::find(precisions.begin(), precisions.end(), o.precision) == precisions.end())
-    return unknown_name("--precision", o.precision, precisions);
-  const std::vector<std::string> peers = {"host", "device", "auto"};
-  if (std::find(peers.begin(), peers.end(), o.peers) == peers.end())
-    return unknown_name("--peers", o.peers, peers);
+  // A GPU has all precisions, so that this asks for the name alone.
+  if (auto known = parse_precision(o.precision, at::kCUDA); !known) return known.error();
+  if (auto known = check_model_name(o.model); !known) return known;
+  if (auto known = check_device(o); !known) return known;
+  if (auto known = check_delay(o); !known) return known;
+  if (auto known = check_listening_addresses(o); !known) return known;
+  if (auto known = check_peers(o.peers); !known) return known;
   if (o.resume == "auto" && o.out.empty())
     return bad_input("--resume auto: give --out DIR, in which the run begins or continues");
   return {};
@@ -340,8 +324,8 @@ Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
   job.run.seed = seed_of(o);
   job.run.log_every = o.log_every;
   describe_trace(job);
-  job.run.patience = from_seconds(o.patience_s);
-  job.run.first_patience = first_step_limit(o);
+  job.run.timeout = from_seconds(o.timeout_s);
+  job.run.first_timeout = first_step_limit(o);
   if (o.stall_abort_s > 0) job.run.stall_abort = from_seconds(o.stall_abort_s);
   if (job.is_head()) warn_of_parts(job);
   if (auto made = (maker.folders ? maker.folders : make_folders)(job); !made) return made.error();

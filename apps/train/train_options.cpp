@@ -74,7 +74,7 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
   add_switch(app, "tensorboard", options.tensorboard, "write curves to DIR/tensorboard");
   add_option(app, "log-every", options.log_every, "steps between rows of metrics.csv");
   add_option(
-      app, "timeout", options.patience_s,
+      app, "timeout", options.timeout_s,
       "seconds without a step of any rank after which the run fails; more where a step usually "
       "takes longer, and an hour for the first step unless a value other than 300 is given. Also "
       "limits a checkpoint, and the silence of a process (2 to 60)");
@@ -172,8 +172,8 @@ void declare_device(CLI::App& app, TrainOptions& options) {
 // The usual length of a step is not known before the first one.
 Duration first_step_limit(const TrainOptions& options) {
   constexpr Duration kWithoutTimeout = std::chrono::hours(1);
-  const bool given = options.patience_s != kUsualPatience;
-  return given ? from_seconds(options.patience_s) : kWithoutTimeout;
+  const bool given = options.timeout_s != kUsualTimeout;
+  return given ? from_seconds(options.timeout_s) : kWithoutTimeout;
 }
 
 void declare_train_options(CLI::App& app, TrainOptions& options) {

@@ -22,7 +22,7 @@ namespace grapevine {
 inline constexpr std::int64_t kWorkersAsUsual = std::numeric_limits<std::int64_t>::min();
 
 // Seconds of --timeout where it is not given.
-inline constexpr double kUsualPatience = 300;
+inline constexpr double kUsualTimeout = 300;
 
 // What the algorithm of a job file means beside another one of the command line.
 enum class StateJob {
@@ -99,7 +99,7 @@ struct TrainOptions {
   std::int64_t log_every = 1;
   std::int64_t min_ranks = 0;
   std::int64_t max_ranks = 0;  // 0: as many as begin
-  double patience_s = kUsualPatience;
+  double timeout_s = kUsualTimeout;
   double stall_abort_s = 0;  // 0: no wait ends the run
   bool json = false;
 

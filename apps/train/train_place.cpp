@@ -167,7 +167,7 @@ Made make_ucx(const TrainOptions& o, const std::string& tls = "") {
 Made make_shm(const TrainJob& job) {
   ShmOptions options;
   options.limits = limits_for(job.parameters);
-  const Heartbeats heartbeats = heartbeats_for(from_seconds(job.options.patience_s));
+  const Heartbeats heartbeats = heartbeats_for(from_seconds(job.options.timeout_s));
   options.heartbeat = heartbeats.interval;
   options.heartbeat_timeout = heartbeats.silence;
   return make_shm_transport(options);
@@ -183,7 +183,7 @@ Made make_tcp(const TrainJob& job, bool& address_unknown) {
   // The head's name may have an address later: until then nothing leads there.
   address_unknown = own_host->empty();
   if (!address_unknown) options.host = *std::move(own_host);
-  const Heartbeats heartbeats = heartbeats_for(from_seconds(o.patience_s));
+  const Heartbeats heartbeats = heartbeats_for(from_seconds(o.timeout_s));
   options.heartbeat = heartbeats.interval;
   options.heartbeat_timeout = heartbeats.silence;
   options.tls = o.certificates;
@@ -307,7 +307,7 @@ Expected<void> make_transport(TrainJob& job) {
   cluster.own_host = machine_name();
   cluster.version = GRAPEVINE_VERSION;
   cluster.out = job.out;
-  cluster.patience = from_seconds(job.options.join_timeout_s);
+  cluster.timeout = from_seconds(job.options.join_timeout_s);
   cluster.place_trace = [resumed = job.run.resume.has_value()](const std::string& out, bool joins,
                                                                TraceSettings& trace) {
     return place_trace(out, resumed || joins, trace);

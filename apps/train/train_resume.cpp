@@ -149,16 +149,20 @@ Expected<std::optional<Step>> planned_end_of(const TrainJob& job, const Checkpoi
       before.by_samples && before.steps_per_epoch != std::floor(before.steps_per_epoch);
   const Step of_present = steps_of_epochs(job.options.epochs, job.start, before.steps_per_epoch);
   before.planned_epochs = rounded && *end == of_present ? job.options.epochs : 0;
+  // Also where its length was one of --epochs, and that of this job is one of --steps.
+  if (view && !before.by_samples) return std::optional<Step>(*end + view->later_end);
   return std::optional<Step>(steps_in(view, before, workers));
 }
 
 // Whether a run that was to end at step `end` may end at another one. `behind`: the progress of its
 // ranks or nodes. REQUIRES: the checkpoint says its steps.
 Expected<void> check_new_end(const TrainJob& job, const Checkpoint& checkpoint,
-                             const std::vector<Step>& behind, Step end) {
+                             const std::optional<SavedView>& view, const std::vector<Step>& behind,
+                             Step end) {
   const Plan& plan = job.run.parts->plan;
   const std::string name = "--resume " + job.options.resume + ": ";
-  const std::string& saved = checkpoint.identity.at(kStepsKey);
+  const std::string saved =
+      view && view->by_samples ? std::to_string(end) : checkpoint.identity.at(kStepsKey);
   if (length_moves_exchanges(*job.run.parts))
     return bad_input(name +
                      "with wiring.qsr, or wiring.local_steps and peers by epoch, another length of "
@@ -203,7 +207,7 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   if (!end) return end.error();
   if (!*end || **end == steps) return {};
   if (role.plans_each_rank && steps < **end && *most >= steps) return too_short;
-  return check_new_end(job, checkpoint, behind, **end);
+  return check_new_end(job, checkpoint, *view, behind, **end);
 }
 
 }  // namespace

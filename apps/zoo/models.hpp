@@ -31,6 +31,11 @@ Expected<void> register_model(const std::string& name, ModelMaker make);
 Expected<ModelFactory> make_model_factory(const std::string& name_or_file, const DataInfo& info,
                                           std::string* notice = nullptr);
 
+// Whether it may be a model for make_model_factory() on another machine: a name, or a file, which
+// need not be here if its name ends in ".pt" or states a folder. Errors (bad_input): an unknown
+// name.
+Expected<void> check_model_name(const std::string& name_or_file);
+
 // Names of the zoo's models, roughly in the order of their size, then of those from outside.
 std::vector<std::string> model_names();
 

@@ -2,7 +2,7 @@
 // Every text of the run becomes the text of a node, never markup.
 (() => {
   const kInterval = 1000;  // ms between two questions
-  const kPatience = 4000;  // ms for an answer
+  const kTimeout = 4000;  // ms for an answer
   const byId = (id) => document.getElementById(id);
 
   function element(name, text, className) {
@@ -142,7 +142,7 @@
   async function ask() {
     try {
       const answer = await fetch('status.json',
-                                 {cache: 'no-store', signal: AbortSignal.timeout(kPatience)});
+                                 {cache: 'no-store', signal: AbortSignal.timeout(kTimeout)});
       const body = await answer.json();
       answer.ok ? show(body) : fail(body.error);
     } catch (error) {

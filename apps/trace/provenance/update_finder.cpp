@@ -6,11 +6,12 @@
 
 namespace grapevine {
 
-void KnownSteps::add(Step step) {
+void KnownSteps::add(Step step, bool taken) {
+  has_wanted_ = has_wanted_ || step == wanted_;
+  if (!taken) return;
   first_ = any_ ? std::min(first_, step) : step;
   last_ = any_ ? std::max(last_, step) : step;
   any_ = true;
-  has_wanted_ = has_wanted_ || step == wanted_;
   if (step < wanted_) below_ = std::max(below_.value_or(step), step);
   if (step > wanted_) above_ = std::min(above_.value_or(step), step);
 }
@@ -54,7 +55,8 @@ void UpdateFinder::add(const TraceRecord& record) {
   if (record.rank != step_.rank) return;
   if (record.kind == EventKind::dropped && record.origin_step == step_.step) found.dropped = true;
   if (!shows_step(record)) return;
-  steps_.add(record.step);
+  const bool taken = record.kind == EventKind::produced || record.kind == EventKind::step_done;
+  steps_.add(record.step, serves_ || taken);
   if (record.step == step_.step) add_of_step(record);
 }
 

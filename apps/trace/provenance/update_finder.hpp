@@ -15,7 +15,9 @@ class KnownSteps {
  public:
   explicit KnownSteps(Step wanted) : wanted_(wanted) {}
 
-  void add(Step step);
+  // `taken`: the rank has taken the step. What arrives after its last one is of a step that it
+  // never takes, which no error offers.
+  void add(Step step, bool taken);
   bool has_wanted() const { return has_wanted_; }
   // "the steps 0 to 499, and next to this one 10 and 20".
   std::string in_words(const std::string& noun) const;

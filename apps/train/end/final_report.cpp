@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <utility>
 
 #include "actors/record/files.hpp"
 #include "apps/console/console.hpp"
+#include "apps/console/files/run_files.hpp"
 #include "apps/console/json_text.hpp"
 #include "apps/train/model_file.hpp"
 #include "apps/train/summary.hpp"
@@ -75,16 +75,16 @@ void print_results(const TrainJob& job, const RunResult& result,
 nlohmann::ordered_json summary_before(const TrainJob& job, const RunResult& result) {
   if (result.error || result.interrupted || result.steps.empty() || !has_finished(job.out))
     return nullptr;
-  std::ifstream file(job.out + "/summary.json");
-  auto summary = nlohmann::ordered_json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const auto summary = run_summary(job.out);
+  if (!summary) return nullptr;
   const Step steps = *std::max_element(result.steps.begin(), result.steps.end());
   const auto has = [&summary](const char* name, const nlohmann::ordered_json& value) {
-    return summary.contains(name) && summary[name] == value;
+    return summary->contains(name) && summary->at(name) == value;
   };
   const bool tested = job.data->info().test_size == 0 || !has("test_loss", nullptr);
   // One of another version may lack figures.
   const bool same = has("versions", version_facts()) && has("steps", steps);
-  return tested && same && has("interrupted", false) ? summary : nullptr;
+  return tested && same && has("interrupted", false) ? *summary : nullptr;
 }
 
 Expected<void> report_end(const CLI::App& app, const TrainJob& job, const RunResult& result,

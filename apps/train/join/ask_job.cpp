@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr Duration kAnswerPatience = std::chrono::seconds(20);
+constexpr Duration kAnswerTimeout = std::chrono::seconds(20);
 constexpr std::chrono::milliseconds kBetweenQuestions{200};
 constexpr std::chrono::seconds kSilence{3};  // of a wait, as of others
 
@@ -29,7 +29,7 @@ Expected<JobOffer> ask_once(caf::actor_system& system, const RendezvousActor& he
   if (!question.secret.empty()) ask.proof = proof_of_question(question.secret, ask.nonce);
   const std::string nonce = ask.nonce;
   auto offer =
-      ask_actor<JobOffer>(system, head, kAnswerPatience, std::move(ask), question.cancelled);
+      ask_actor<JobOffer>(system, head, kAnswerTimeout, std::move(ask), question.cancelled);
   if (!offer || offer->proof.empty() != question.secret.empty()) return offer;
   const bool proven = question.secret.empty() ||
                       equal_secrets(offer->proof, proof_of_offer(question.secret, nonce));
@@ -43,13 +43,13 @@ Expected<JobOffer> ask_once(caf::actor_system& system, const RendezvousActor& he
 }  // namespace
 
 Expected<JobOffer> ask_for_job(const JobQuestion& question) {
-  const Clock::time_point deadline = Clock::now() + question.patience;
+  const Clock::time_point deadline = Clock::now() + question.timeout;
   caf::actor_system_config config;
   configure_scheduler(config, 1);
-  configure_for_cluster(config, question.patience);
+  configure_for_cluster(config, question.timeout);
   caf::actor_system system{config};
   auto head =
-      dial<RendezvousActor>(system, {"process 0", question.host, question.port, question.patience,
+      dial<RendezvousActor>(system, {"process 0", question.host, question.port, question.timeout,
                                      question.cancelled, nullptr, question.tls});
   if (!head) return head.error();
   const Clock::time_point silent_until = Clock::now() + kSilence;

@@ -17,7 +17,7 @@ struct JobQuestion {
   std::string secret;  // of the job; empty: none
   std::string version;
   std::shared_ptr<const tcp::TlsContext> tls;  // null: without TLS
-  Duration patience{0};  // for a job to begin, or for one of its processes to be lost
+  Duration timeout{0};  // for a job to begin, or for one of its processes to be lost
   Cancelled cancelled;
 };
 

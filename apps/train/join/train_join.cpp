@@ -47,7 +47,7 @@ Expected<void> find_job_to_join(CLI::App& app, TrainOptions& options) {
   question.version = GRAPEVINE_VERSION;
   if (auto loaded = load_certificates(options); !loaded) return loaded;
   question.tls = options.certificates;
-  question.patience = from_seconds(options.join_timeout_s);
+  question.timeout = from_seconds(options.join_timeout_s);
   const SignalFlags signals;
   question.cancelled = [&signals] { return signals.stop_requested(); };
   const auto offer = ask_for_job(question);

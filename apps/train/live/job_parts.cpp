@@ -28,6 +28,26 @@ Step steps_of_epochs(double epochs, const HorizonStart& start, double steps_per_
   return std::max<Step>(1, std::llround(left));
 }
 
+LrConfig rate_of(const TrainOptions& o) {
+  LrConfig rate;
+  rate.lr = o.lr;
+  rate.spec = o.lr_schedule;
+  rate.warmup_epochs = o.warmup_epochs;
+  rate.warmup_steps = static_cast<double>(o.warmup_steps);
+  rate.warmup_from = o.warmup_from;
+  rate.per_256 = o.lr_per_256;
+  return rate;
+}
+
+OptimizerConfig optimizer_of(const TrainOptions& o) {
+  OptimizerConfig optimizer;
+  optimizer.name = o.optimizer;
+  optimizer.momentum = o.optimizer == "sgd" ? o.momentum : 0;
+  optimizer.nesterov = o.nesterov;
+  optimizer.weight_decay = o.weight_decay;
+  return optimizer;
+}
+
 Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
                                                             double steps_per_epoch) {
   const TrainOptions& o = job.options;
@@ -43,13 +63,7 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
   horizon.first_step = job.start.step;
   horizon.first_epoch = job.start.epoch;
   horizon.steps = o.steps > 0 ? o.steps : steps_of_epochs(o.epochs, job.start, steps_per_epoch);
-  LrConfig rate;
-  rate.lr = o.lr;
-  rate.spec = o.lr_schedule;
-  rate.warmup_epochs = o.warmup_epochs;
-  rate.warmup_steps = static_cast<double>(o.warmup_steps);
-  rate.warmup_from = o.warmup_from;
-  rate.per_256 = o.lr_per_256;
+  LrConfig rate = rate_of(o);
   rate.global_batch = o.workers * step_samples(o);
   rate.epochs = horizon.by_samples && job.start.ranks > 0 ? o.epochs  // the steps are rounded up
                                                           : horizon.epoch_of(horizon.steps);
@@ -57,12 +71,7 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
   auto lr = LrSchedule::make(rate);
   if (!lr) return lr.error();
   if (job.start.step > 0) lr = lr->among(horizon);
-  OptimizerConfig optimizer;
-  optimizer.name = o.optimizer;
-  optimizer.momentum = o.optimizer == "sgd" ? o.momentum : 0;
-  optimizer.nesterov = o.nesterov;
-  optimizer.weight_decay = o.weight_decay;
-  return make_parts(*plan, horizon, *lr, optimizer, static_cast<std::int32_t>(o.workers));
+  return make_parts(*plan, horizon, *lr, optimizer_of(o), static_cast<std::int32_t>(o.workers));
 }
 
 ChangeParts change_of(const TrainJob& job, double steps_per_epoch) {

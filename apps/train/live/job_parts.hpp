@@ -11,6 +11,11 @@
 
 namespace grapevine {
 
+// What the options say of the rate and of the optimizer. That of a rate lacks what a job knows
+// alone: the samples of a step of all its workers, the length of the run and of an epoch.
+LrConfig rate_of(const TrainOptions& o);
+OptimizerConfig optimizer_of(const TrainOptions& o);
+
 // REQUIRES: the job's options, with its workers, and its start. Errors (bad_input): a wiring that
 // does not fit them.
 Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,

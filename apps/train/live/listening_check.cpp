@@ -30,6 +30,13 @@ Expected<void> check_metrics(const std::string& metrics_port) {
 
 }  // namespace
 
+Expected<void> check_listening_addresses(const TrainOptions& options) {
+  if (!options.control.empty())
+    if (auto place = parse_listen_address("--control", options.control); !place)
+      return place.error();
+  return {};
+}
+
 Expected<void> check_listening(const TrainOptions& options) {
   if (!options.control.empty())
     if (auto checked = check_control(options.control); !checked) return checked;

@@ -128,7 +128,7 @@ const std::vector<OptionTraits>& option_traits() {
       {"control", kRecords, &O::control, T::kNotInJobFile | kRefused},
       {"tensorboard", kRecords, &O::tensorboard, kRefused},
       {"log-every", kRecords, &O::log_every, 0},
-      {"timeout", kProcesses, &O::patience_s, 0},
+      {"timeout", kProcesses, &O::timeout_s, 0},
       {"stall-abort", kProcesses, &O::stall_abort_s, 0},
       {"min-ranks", kProcesses, &O::min_ranks, 0},
       {"max-ranks", kProcesses, &O::max_ranks, kRefused},

@@ -38,7 +38,7 @@ Expected<void> check_run_ranges(const TrainOptions& o) {
        check_least("--min-ranks", o.min_ranks, 0,
                    ", 0: more than half of those that begin the run"),
        check_range("--max-ranks", o.max_ranks, 0, kMaxWorkers, ", 0: as many as begin the run"),
-       check_above_zero("--timeout", o.patience_s, kMostTimeout, " (seconds)"),
+       check_above_zero("--timeout", o.timeout_s, kMostTimeout, " (seconds)"),
        check_range("--stall-abort", o.stall_abort_s, 0, kMostTimeout, " seconds, 0: never"),
        check_least("--early-stop", o.early_stop, 0),
        check_above_zero("--join-timeout", o.join_timeout_s, kMostJoinTimeout, " (seconds)")});

@@ -53,6 +53,15 @@ Expected<ModelFactory> make_model_factory(const std::string& name_or_file, const
   return unknown_name("model", name_or_file, model_names());
 }
 
+Expected<void> check_model_name(const std::string& name_or_file) {
+  const std::vector<std::string> known = model_names();
+  const bool in_a_folder = name_or_file.find('/') != std::string::npos;
+  if (std::find(known.begin(), known.end(), name_or_file) != known.end() || in_a_folder ||
+      is_file_name(name_or_file))
+    return {};
+  return unknown_name("model", name_or_file, known);
+}
+
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
   for (const ModelEntry& entry : all_models()) names.push_back(entry.name);
