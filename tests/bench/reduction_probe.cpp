@@ -43,7 +43,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kPings = 50;
 constexpr std::int64_t kPingElements = 1 << 20;
-constexpr std::chrono::seconds kPatience{120};
+constexpr std::chrono::seconds kTimeout{120};
 
 [[noreturn]] void fail(const std::string& what) {
   std::fprintf(stderr, "reduction_probe: %s\n", what.c_str());
@@ -79,8 +79,8 @@ class Arrivals final : public Inbox {
   }
   Envelope next() {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (!changed_.wait_for(lock, kPatience, [&] { return !queue_.empty() || down_; }))
-      fail("nothing heard for " + std::to_string(kPatience.count()) + " s");
+    if (!changed_.wait_for(lock, kTimeout, [&] { return !queue_.empty() || down_; }))
+      fail("nothing heard for " + std::to_string(kTimeout.count()) + " s");
     if (queue_.empty()) fail("another process has ended");
     Envelope envelope = std::move(queue_.front());
     queue_.pop_front();
@@ -239,7 +239,7 @@ class Probe {
     std::ofstream(mine + ".tmp") << transport_->address();
     fs::rename(mine + ".tmp", mine);
     std::vector<std::string> addresses;
-    const Clock::time_point deadline = Clock::now() + kPatience;
+    const Clock::time_point deadline = Clock::now() + kTimeout;
     Placement placement;
     placement.own_process = o_.rank;
     for (Rank r = 0; r < o_.ranks; ++r) {
@@ -252,7 +252,7 @@ class Probe {
       placement.process_of.push_back(r);
       placement.host_of.push_back(std::to_string(r));
     }
-    if (const auto connected = transport_->connect(addresses, placement, kPatience); !connected)
+    if (const auto connected = transport_->connect(addresses, placement, kTimeout); !connected)
       fail(connected.error().message);
     if (const auto attached = transport_->attach(o_.rank, arrivals_); !attached)
       fail(attached.error().message);

@@ -57,8 +57,7 @@ inline FrozenTensor filled(std::size_t bytes, int value) {
 template <class Wire>
 int play(const std::string& role, const std::string& address) {
   auto transport = Wire::make(Wire::options());
-  if (!transport->connect({address, transport->address()}, one_each(1, 2), kPatience).ok())
-    return 2;
+  if (!transport->connect({address, transport->address()}, one_each(1, 2), kTimeout).ok()) return 2;
   auto inbox = attach(*transport, 1, [&](const Envelope& e) {
     if (role != "echo") return;
     Envelope back = e;
@@ -124,7 +123,7 @@ class ProcessSuite : public testing::Test {
     process.timeout = std::chrono::seconds(300);
     other_ = std::make_unique<Process>(std::vector<std::string>{}, process);
     const auto connected =
-        transport_->connect({transport_->address(), ""}, one_each(0, 2), kPatience);
+        transport_->connect({transport_->address(), ""}, one_each(0, 2), kTimeout);
     ASSERT_TRUE(connected.ok()) << connected.error().message;
     inbox_ = attach(*transport_, 0);
   }

@@ -40,6 +40,7 @@ build() {
   local name=$1
   shift
   cmake -S "$name" -B "build-$name" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release \
+    -DCMAKE_CXX_FLAGS_RELEASE="-O0 -DNDEBUG" \
     -DCMAKE_CXX_FLAGS='-Wall -Wextra -Wno-unused-parameter -Werror' "$@" >configure.log 2>&1 || {
     cat configure.log
     fail "$name to be configured"

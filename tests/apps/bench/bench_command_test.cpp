@@ -147,6 +147,9 @@ TEST(BenchCommandLine, EveryKindSaysWhatItMeasured) {
     if (kind == "sparse") command.insert(command.end(), {"--density", "0.01"});
     const ProcessResult plain = run_process(command, options);
     ASSERT_EQ(plain.exit_code, 0) << plain.describe();
+    const std::string heading =
+        kind == "sparse" ? " dense bytes x density  operation" : " bytes  operation";
+    EXPECT_NE(plain.out.find(heading), std::string::npos) << plain.out;
     command.emplace_back("--json");
     const ProcessResult result = run_process(command, options);
     ASSERT_EQ(result.exit_code, 0) << result.describe();

@@ -208,6 +208,35 @@ TEST_F(Rejoin, ARunWithAnotherBatchSizeIsJoined) {
   expect_end(3, 3);
 }
 
+// The newest checkpoint, from which the process that is started again takes its options, has a
+// setting that process 0 was not started with.
+TEST_F(Rejoin, AProcessReturnsToAResumedRunWhoseSettingsHaveChanged) {
+  begin("ar");
+  expect_end(1, 1);
+  processes_.clear();
+  const fs::path latest = out_ / "checkpoint" / "latest", before = fs::read_symlink(latest);
+  begin("ar", {}, {"--resume", out_.string()});
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  while (fs::read_symlink(latest) == before && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_NE(fs::read_symlink(latest), before) << "it has not continued";
+  const std::vector<std::string> change = {"control", out_.string(), "set", "weight-decay=0.002"};
+  ProcessResult set = run_process(change);
+  for (int i = 0; i < 20 && set.err.find("ask again") != std::string::npos; ++i)
+    set = run_process(change);
+  ASSERT_EQ(set.exit_code, 0) << set.describe();
+  const auto has_changed = [&] {
+    return read_file(latest / "job.toml").find("weight-decay = 0.002") != std::string::npos;
+  };
+  while (!has_changed() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_TRUE(has_changed());
+  kill(3);
+  processes_[3] = make(3);
+  expect_return();
+  expect_end(4, 6);
+}
+
 TEST_F(Rejoin, BadAddressesAreOneClearLine) {
   for (const std::string address : {"nowhere", "127.0.0.1:0", "127.0.0.1:x"}) {
     const auto result = run_process({"train", "--join", address});

@@ -9,6 +9,7 @@
 
 #include "apps/console/usage_error.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/run_here.hpp"
 
 namespace grapevine {
 namespace usage_test {
@@ -51,34 +52,34 @@ TEST(Usage, SaysWhatAValueShouldBe) {
       {{"topology"}, "name is missing: see 'grapevine topology --help'"},
       {{"bench", "p2p", "--bytes", "1,x"}, "--bytes 'x': expected a whole number"},
       {{"launch", "-n", "two", "--", "train"}, "--processes 'two': expected a whole number"}};
-  for (const auto& [arguments, line] : cases) expect_usage_error(run_process(arguments), line);
+  for (const auto& [arguments, line] : cases) expect_usage_error(run_here(arguments), line);
 }
 
 // "010" is ten: the parser of the command line would read eight.
 TEST(Usage, LeadingZerosDoNotCount) {
-  const ProcessResult result = run_process({"topology", "ring", "--ranks", "010", "--json"});
+  const ProcessResult result = run_here({"topology", "ring", "--ranks", "010", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_NE(result.out.find("\"ranks\":10,"), std::string::npos) << result.describe();
 }
 
 TEST(Usage, NamesTheEnvironmentVariable) {
-  expect_usage_error(run_in({"GRAPEVINE_LR=abc"}, {"train"}),
+  expect_usage_error(run_here({"train"}, {"GRAPEVINE_LR=abc"}),
                      "GRAPEVINE_LR='abc': expected a number");
-  expect_usage_error(run_in({"GRAPEVINE_STEPS=0"}, {"train"}),
+  expect_usage_error(run_here({"train"}, {"GRAPEVINE_STEPS=0"}),
                      "GRAPEVINE_STEPS: --steps 0: expected 1 or more");
-  expect_usage_error(run_in({"GRAPEVINE_VALIDATE=never"}, {"train"}),
+  expect_usage_error(run_here({"train"}, {"GRAPEVINE_VALIDATE=never"}),
                      "GRAPEVINE_VALIDATE: unknown --validate 'never'");
-  expect_usage_error(run_in({"GRAPEVINE_TENSORBOARD=perhaps"}, {"train"}),
+  expect_usage_error(run_here({"train"}, {"GRAPEVINE_TENSORBOARD=perhaps"}),
                      "GRAPEVINE_TENSORBOARD='perhaps': expected true or false");
   // The command line's own mistake stays its own.
-  expect_usage_error(run_in({"GRAPEVINE_LR=0.1"}, {"train", "--lr", "abc"}),
+  expect_usage_error(run_here({"train", "--lr", "abc"}, {"GRAPEVINE_LR=0.1"}),
                      "--lr 'abc': expected a number");
-  expect_usage_error(run_in({"GRAPEVINE_LAUNCH_GRACE=x"}, {"launch", "-n", "1", "--", "train"}),
+  expect_usage_error(run_here({"launch", "-n", "1", "--", "train"}, {"GRAPEVINE_LAUNCH_GRACE=x"}),
                      "GRAPEVINE_LAUNCH_GRACE='x': expected a number");
   // Options that the help of this verb does not show.
-  expect_usage_error(run_in({"GRAPEVINE_RESTARTS=abc"}, {"simulate"}),
+  expect_usage_error(run_here({"simulate"}, {"GRAPEVINE_RESTARTS=abc"}),
                      "GRAPEVINE_RESTARTS='abc': expected a whole number");
-  expect_usage_error(run_process({"simulate", "--join-timeout", "abc"}),
+  expect_usage_error(run_here({"simulate", "--join-timeout", "abc"}),
                      "--join-timeout 'abc': expected a number");
   expect_usage_error(run_in({"GRAPEVINE_LOG_LEVEL=foo"}, {"topology", "ring"}),
                      "GRAPEVINE_LOG_LEVEL: expected trace, debug, info");
@@ -122,7 +123,7 @@ TEST(Usage, NamesTheLineOfTheJobFile) {
   const auto expect = [&](const std::string& text, const std::string& line) {
     std::ofstream(path) << text;
     SCOPED_TRACE(text);
-    expect_usage_error(run_process({"train", path}), path + line);
+    expect_usage_error(run_here({"train", path}), path + line);
   };
   expect("steps = 4\nbatch_size = 16\nbatch-size = 8\n", ":");
   expect("steps = 4\nout = \"\"\n", ":2: out is empty");
@@ -139,19 +140,19 @@ TEST(Usage, NamesTheLineOfTheJobFile) {
   expect("[wiring]\n\"a\\nb\" = [1]\n", ":2: the name of a wiring key has control characters");
   // Twice the same option: both places.
   std::ofstream(path) << "batch_size = 16\nsteps = 4\nbatch-size = 8\n";
-  const ProcessResult twice = run_process({"train", path});
+  const ProcessResult twice = run_here({"train", path});
   EXPECT_NE(twice.err.find(path + ":1"), std::string::npos) << twice.describe();
   EXPECT_NE(twice.err.find(path + ":3"), std::string::npos) << twice.describe();
   // What the command line says is not the file's.
   std::ofstream(path) << "lr = 0.1\n";
-  expect_usage_error(run_process({"train", path, "--lr", "nan"}), "--lr");
+  expect_usage_error(run_here({"train", path, "--lr", "nan"}), "--lr");
 }
 
 TEST(Usage, ShowsNoControlCharacters) {
   const TemporaryDirectory folder;
   const fs::path path = folder.path() / "job.toml";
   std::ofstream(path) << "algorithm = \"\\u0000\\u001b[31msgp\"\n";
-  const ProcessResult result = run_process({"train", path.string()});
+  const ProcessResult result = run_here({"train", path.string()});
   EXPECT_EQ(result.exit_code, 2) << result.describe();
   EXPECT_EQ(result.err.find('\0'), std::string::npos) << result.describe();
   EXPECT_EQ(result.err.find('\x1b'), std::string::npos) << result.describe();
@@ -169,7 +170,7 @@ TEST(Usage, HelpThatCannotBeWrittenIsAFailure) {
 }
 
 TEST(Usage, HelpOfLaunchNamesTheCommandBehindIt) {
-  const ProcessResult result = run_process({"launch", "--help"});
+  const ProcessResult result = run_here({"launch", "--help"});
   EXPECT_NE(result.out.find("grapevine launch [OPTIONS] -- COMMAND"), std::string::npos)
       << result.describe();
 }
@@ -188,8 +189,8 @@ std::set<std::string> listed_options(const std::string& help) {
 }
 
 TEST(Usage, HelpShowsWhatMostRunsNeedAndHelpAllTheRest) {
-  const std::string most = run_process({"train", "--help"}).out;
-  const std::string all = run_process({"train", "--help-all"}).out;
+  const std::string most = run_here({"train", "--help"}).out;
+  const std::string all = run_here({"train", "--help-all"}).out;
   const auto few = listed_options(most), many = listed_options(all);
   EXPECT_LE(few.size(), 24U);
   EXPECT_GE(many.size(), 42U);
@@ -209,7 +210,7 @@ TEST(Usage, HelpShowsWhatMostRunsNeedAndHelpAllTheRest) {
 
 TEST(Usage, EveryVerbsHelpFitsATerminal) {
   for (const std::string verb : {"launch", "node", "average", "topology", "bench"}) {
-    const ProcessResult result = run_process({verb, "--help"});
+    const ProcessResult result = run_here({verb, "--help"});
     EXPECT_EQ(result.exit_code, 0) << result.describe();
     EXPECT_GE(listed_options(result.out).size(), 4U) << result.describe();
   }

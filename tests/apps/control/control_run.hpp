@@ -13,6 +13,7 @@
 
 #include "tests/apps/cluster/job_processes.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/run_here.hpp"
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
@@ -40,11 +41,10 @@ class ControlledJob {
                         const std::vector<std::string>& environment = {}) const {
     return control_at(out_.string(), action, environment);
   }
+  // In this process: tests ask again and again.
   static ProcessResult control_at(const std::string& target, const std::vector<std::string>& action,
                                   const std::vector<std::string>& environment = {}) {
-    ProcessOptions options;
-    options.environment = environment;
-    return run_process(with({"control", target}, action), options);
+    return run_here(with({"control", target}, action), environment);
   }
   // Null where there is none.
   nlohmann::json status() const {
@@ -59,7 +59,7 @@ class ControlledJob {
       nlohmann::json now = status();
       if (now.is_object() && wanted(now)) return now;
       if (std::chrono::steady_clock::now() > deadline) return now;
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
   // Every rank has taken steps.

@@ -226,7 +226,7 @@ TEST_F(ControlServerTest, ARunThatHasNotBegunStops) {
   EXPECT_TRUE(hub_->stop_requested());
 }
 
-// As many as there are threads: they are cut off before a client loses its patience, in two tries.
+// As many as there are threads: they are cut off before the timeout of a client, in two tries.
 TEST_F(ControlServerTest, AnswersBesideSilentClients) {
   std::vector<int> sockets;
   for (int i = 0; i < BoundedServer::kThreads; ++i) sockets.push_back(connect_to(server_->port()));

@@ -29,6 +29,17 @@ nlohmann::json wait_for_view(const ControlledJob& job, std::int64_t view) {
   });
 }
 
+// Again where a rank of a busy machine has not answered in time.
+ProcessResult patient_set(const ControlledJob& job, const std::vector<std::string>& settings) {
+  const std::vector<std::string> action = with({"set"}, settings);
+  ProcessResult set = job.control(action);
+  for (int i = 0; i < 60 && set.err.find("ask again") != std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    set = job.control(action);
+  }
+  return set;
+}
+
 void expect_nothing_lost(const nlohmann::json& counts, std::int64_t most_dropped) {
   EXPECT_EQ(counts["produced"].get<std::int64_t>(),
             counts["applied"].get<std::int64_t>() + counts["pending"].get<std::int64_t>() +
@@ -54,11 +65,7 @@ TEST(ControlWiring, OneAlgorithmAfterTheOther) {
                                                {"algorithm=eager-majority"},
                                                {"algorithm=osgp"}}) {
       SCOPED_TRACE(settings.front());
-      std::vector<std::string> action = {"set"};
-      action.insert(action.end(), settings.begin(), settings.end());
-      ProcessResult set = job.control(action);
-      for (int i = 0; i < 20 && set.err.find("ask again") != std::string::npos; ++i)
-        set = job.control(action);  // a rank of a busy machine has not answered in time
+      const ProcessResult set = patient_set(job, settings);
       ASSERT_EQ(set.exit_code, 0) << set.describe();
       const auto status = wait_for_view(job, view += 2);
       ASSERT_EQ(status["view"], view) << status << job.describe();
@@ -89,9 +96,7 @@ TEST(ControlWiring, ACheckpointFromBeforeAChangeIsContinued) {
   const auto state = job.out() / "checkpoint" / "latest" / "job.toml";
   ASSERT_TRUE(job.status_when([&](const nlohmann::json&) { return std::filesystem::exists(state); })
                   .is_object());
-  ProcessResult set = job.control({"set", "algorithm=sgp", "lr=0.01"});
-  for (int i = 0; i < 20 && set.err.find("ask again") != std::string::npos; ++i)
-    set = job.control({"set", "algorithm=sgp", "lr=0.01"});
+  const ProcessResult set = patient_set(job, {"algorithm=sgp", "lr=0.01"});
   ASSERT_EQ(set.exit_code, 0) << set.describe();
   wait_for_view(job, 3);
   for (const std::size_t process : {0, 1}) job.process(process).signal(SIGKILL);
@@ -147,7 +152,7 @@ TEST(Schedule, ChangesAtItsEpochs) {
   const auto timeline = (folder.path() / "timeline.json").string();
   const auto page = (folder.path() / "page.html").string();
   const auto traced =
-      run_process({"trace", out.string(), "--json", "--perfetto", timeline, "--html", page});
+      run_here({"trace", out.string(), "--json", "--perfetto", timeline, "--html", page});
   ASSERT_EQ(traced.exit_code, 0) << traced.describe();
   const auto figures = nlohmann::json::parse(ProcessResult::last_line(traced.out));
   const std::vector<nlohmann::json> expected = {{{"algorithm", "gtopk"}, {"wiring.density", "0.2"}},
@@ -163,7 +168,7 @@ TEST(Schedule, ChangesAtItsEpochs) {
   EXPECT_LT(before, figures["seconds"].get<double>());
   EXPECT_THAT(read_file(timeline), HasSubstr("algorithm = gtopk, wiring.density = 0.2"));
   EXPECT_THAT(read_file(page), HasSubstr("\"wiring.density\":\"0.2\""));
-  EXPECT_THAT(run_process({"trace", out.string()}).out, HasSubstr("s  algorithm = sgp\n"));
+  EXPECT_THAT(run_here({"trace", out.string()}).out, HasSubstr("s  algorithm = sgp\n"));
 }
 
 // What has changed is not changed again.
@@ -208,7 +213,7 @@ TEST(Schedule, ServersGoAndComeAgain) {
   EXPECT_EQ(summary["views"], 5);
   EXPECT_EQ(summary["server"]["servers"].size(), 3u);
   expect_nothing_lost(summary["contributions"], 8);
-  const ProcessResult traced = run_process({"trace", out.string(), "--json"});
+  const ProcessResult traced = run_here({"trace", out.string(), "--json"});
   ASSERT_EQ(traced.exit_code, 0) << traced.describe();
   const auto figures = nlohmann::json::parse(ProcessResult::last_line(traced.out));
   int serving = 0;
@@ -235,8 +240,8 @@ TEST(Schedule, SaysWhatIsWrongBeforeTraining) {
            {"[[change]]\nepoch = 1\nmomentum = 0.5\n", "unknown setting of a running job"},
            {"[[change\n", "changes.toml:1"}}) {
     SCOPED_TRACE(text);
-    const ProcessResult result = run_process(
-        with(small_run("ar", out), {"--schedule", write_schedule(folder.path(), text)}));
+    const ProcessResult result =
+        run_here(with(small_run("ar", out), {"--schedule", write_schedule(folder.path(), text)}));
     EXPECT_EQ(result.exit_code, 2) << result.describe();
     EXPECT_THAT(ProcessResult::last_line(result.err), HasSubstr(problem)) << result.describe();
     EXPECT_FALSE(std::filesystem::exists(out / "metrics.csv"));

@@ -8,7 +8,7 @@
 namespace grapevine {
 namespace child_group_test {
 
-constexpr int kPatienceMs = 60'000;  // only a hang reaches it
+constexpr int kTimeoutMs = 60'000;  // only a hang reaches it
 
 ChildCommand shell(const std::string& script) { return {{"/bin/sh", "-c", script}, {}, false, ""}; }
 
@@ -18,7 +18,7 @@ class ChildGroupTest : public testing::Test {
   void turn(bool reads = true) {
     std::vector<pollfd> waits;
     group_.add_to(waits, reads);
-    ASSERT_GT(::poll(waits.data(), waits.size(), kPatienceMs), 0);
+    ASSERT_GT(::poll(waits.data(), waits.size(), kTimeoutMs), 0);
     for (const auto& [child, end] : group_.handle(waits)) ends_.emplace(child, end);
   }
 
@@ -53,7 +53,7 @@ TEST_F(ChildGroupTest, AnEarlierPollTellsNothingOfLaterChildren) {
   ASSERT_TRUE(group_.start(shell("exit 0")));
   std::vector<pollfd> waits;
   group_.add_to(waits, true);
-  ASSERT_GT(::poll(waits.data(), waits.size(), kPatienceMs), 0);
+  ASSERT_GT(::poll(waits.data(), waits.size(), kTimeoutMs), 0);
   group_.clear();
   EXPECT_FALSE(group_.running());
   ASSERT_TRUE(group_.start(shell("exec sleep 1000")));

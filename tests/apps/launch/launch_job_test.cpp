@@ -167,6 +167,17 @@ TEST_F(ContinuedJob, OnceTheRunHasBegunTheOthersContinue) {
   EXPECT_FALSE(says("have joined")) << err();
 }
 
+// The others end by themselves, once they notice it.
+TEST_F(ContinuedJob, ARunDoesNotOutliveItsProcessZero) {
+  const auto done = run({"exit 1", once_it_says("exited with code 1: ") + "exit 3",
+                         once_it_says("exited with code 3: the run ends") + "exit 3"},
+                        3);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().message, "process 0 on here exited with code 1");
+  EXPECT_TRUE(says("process 0 on here exited with code 1: the run ends\n")) << err();
+  EXPECT_FALSE(says("the others continue")) << err();
+}
+
 // An old loss is not why the run has ended.
 TEST_F(ContinuedJob, TheEndOfProcessZeroCountsMoreThanALossThatTheRunSurvived) {
   const std::string later = once_it_says("process 2 on here was killed.*: the others continue");

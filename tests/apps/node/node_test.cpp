@@ -20,6 +20,7 @@
 #include "net/addresses.hpp"
 #include "tests/apps/node/relay.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/run_here.hpp"
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
@@ -28,14 +29,14 @@ namespace node_test {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr auto kPatience = std::chrono::seconds(180);
+constexpr auto kTimeout = std::chrono::seconds(180);
 
 ProcessOptions options(const std::vector<std::string>& environment = {},
                        const std::string& program = GRAPEVINE_EXECUTABLE) {
   ProcessOptions options;
   options.program = program;
   options.environment = environment;
-  options.timeout = kPatience;
+  options.timeout = kTimeout;
   return options;
 }
 
@@ -92,7 +93,7 @@ class Nodes : public testing::Test {
     auto process = std::make_unique<Process>(
         with(with(job("sgp", out), {"--steps", "1000000", "--checkpoint-every", "0.5"}), more),
         options());
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    const auto deadline = std::chrono::steady_clock::now() + kTimeout;
     while (!fs::exists(out / "checkpoint" / "latest") &&
            std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -131,8 +132,7 @@ TEST_F(Nodes, TrainAsOneProcessDoes) {
     EXPECT_NE(together.err.find("outputs are on "), std::string::npos) << together.err;
     EXPECT_NE(together.err.find("in " + many.string()), std::string::npos) << together.err;
 
-    const auto reference =
-        run_process(with(small_run(algorithm, one), {"--workers", "3"}), options());
+    const auto reference = run_here(with(small_run(algorithm, one), {"--workers", "3"}));
     ASSERT_EQ(reference.exit_code, 0) << reference.describe();
     const auto expected = read_checkpoint(one.string()), found = read_checkpoint(many.string());
     ASSERT_TRUE(expected.ok() && found.ok());
@@ -303,7 +303,7 @@ TEST_F(Nodes, AReaderThatStandsStillHoldsUpNoJob) {
   of_node.directory = folder_.path();
   Process process(std::vector<std::string>{}, of_node);
   // Its slots come some time after its port.
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   ProcessResult result;
   do {
     result = run_process(with(small_run("sgp", folder_.path() / "run"), {"--cluster", address}),
@@ -539,7 +539,7 @@ TEST_F(Nodes, BadInputIsSaidOnce) {
            {{"--requeue-command", "true"}, "--requeue-command"},
            {{"--cluster", "127.0.0.1"}, "--cluster '127.0.0.1': expected HOST:PORT"},
            {{"--cluster", "127.0.0.1:99999"}, "expected HOST:PORT"}})
-    expect_error(run_process(with(job("sgp", out), wrong), options()), 2, text);
+    expect_error(run_here(with(job("sgp", out), wrong)), 2, text);
   EXPECT_FALSE(fs::exists(out));
   expect_error(run_process(with(job("sgp", out), {"--cluster", others_[0]->address()}), options()),
                2, "belongs to the nodes of " + first_->address());
@@ -669,7 +669,7 @@ TEST(NodeErrors, EveryMistakeIsOneLine) {
       {{"--listen", "127.0.0.1:0", "--secret-file", empty}, "is empty"},
       {{"--listen", "127.0.0.1:0", "--secret-file", folder.path().string()}, "cannot be read"}};
   for (const auto& [arguments, text] : cases) {
-    const auto result = run_process(with({"node"}, arguments), options());
+    const auto result = run_here(with({"node"}, arguments));
     EXPECT_EQ(result.exit_code, 2) << result.describe();
     EXPECT_NE(ProcessResult::last_line(result.err).find(text), std::string::npos)
         << text << result.describe();

@@ -649,6 +649,31 @@ TEST(SimulateCommand, ACampaignRunsEachSeed) {
   EXPECT_EQ(report["failed"], 0);
 }
 
+TEST(SimulateCommand, ACampaignWritesATableOfItsSeeds) {
+  const std::string out = folder("campaign_table");
+  const std::vector<std::string> options = {"--algorithm", "sgp",          "--seeds", "4..6",
+                                            "--fail",      "crash=1@20ms", "--out",   out};
+  const ProcessResult result = campaign(options);
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  std::ifstream table(out + "/seeds.csv");
+  std::string line;
+  ASSERT_TRUE(std::getline(table, line));
+  EXPECT_EQ(line, "seed,failed,events,virtual_seconds,trace_hash,faults,violations");
+  for (const char* start : {"4,0,", "5,0,", "6,0,"}) {
+    ASSERT_TRUE(std::getline(table, line));
+    EXPECT_EQ(line.rfind(start, 0), 0U) << line;
+    EXPECT_NE(line.find("crash=1@"), std::string::npos) << line;
+  }
+  EXPECT_FALSE(std::getline(table, line)) << line;
+  std::ifstream figures(out + "/campaign.json");
+  EXPECT_EQ(nlohmann::json::parse(figures).at("seeds"), 3);
+
+  const ProcessResult again = campaign(options);
+  EXPECT_EQ(again.exit_code, 2) << again.describe();
+  EXPECT_NE(again.err.find("has files"), std::string::npos) << again.describe();
+  EXPECT_EQ(campaign(with(options, {"--overwrite"})).exit_code, 0);
+}
+
 // A deadline that a pause of a second exceeds, and no other fault.
 TEST(SimulateCommand, AFailureIsShrunkToItsFaultsAndRepeatedByItsCommand) {
   const ProcessResult result =

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -185,6 +186,22 @@ TEST(Blame, TheSentenceOfAStepFollowsTheChain) {
             "rank 2, step 9: 517 ms (usual 20 ms): waited 499 ms for chunk 3 of operation 9 from "
             "rank 1, which waited for chunk 3 of operation 9 from rank 0, which computed 505 ms "
             "(usual 8.0 ms)");
+}
+
+// The sentence is whole in it, but for its line ends.
+TEST(Blame, TheTextHasLinesOfAtMost118Columns) {
+  BlameQuestion question;
+  question.about = BlameQuestion::About::step;
+  question.step = 9;
+  const BlameReport report = chain({505, 0, 1, 1}).blame(question);
+  ASSERT_GT(sentence_of(report.steps[2]).size(), 118u);
+  const std::string all = text_of(chain({505, 0, 1, 1}).blame()), of_step = text_of(report);
+  std::istringstream lines(all + of_step);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 118u) << line;
+  std::string joined = of_step;
+  for (std::size_t at = 0; (at = joined.find("\n  ", at)) != std::string::npos;)
+    joined.replace(at, 3, " ");
+  EXPECT_NE(joined.find(sentence_of(report.steps[2]) + "\n"), std::string::npos) << of_step;
 }
 
 TEST(Blame, ALateBatchIsTheFaultOfTheData) {

@@ -13,6 +13,7 @@
 #include "actors/record/files.hpp"
 #include "tests/apps/monitoring/http_get.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/run_here.hpp"
 #include "tests/apps/train/train_run.hpp"
 #include "tests/apps/zoo/models/script_model.hpp"
 
@@ -114,7 +115,7 @@ TEST(Adversity, TheModelThatTrainingBeginsWithIsNotReplaced) {
   const fs::path out = folder.path() / "run";
   fs::create_directory(out);
   const std::string model = save_script_model(out / "model.pt", at::zeros({784, 10}), kLinear);
-  expect_error(run_process(with(linear_run(out), {"--model", model})), 2, {"would be replaced"});
+  expect_error(run_here(with(linear_run(out), {"--model", model})), 2, {"would be replaced"});
   EXPECT_TRUE(fs::exists(out / "model.pt"));
 }
 
@@ -131,10 +132,10 @@ TEST(Adversity, ResumingIntoAnotherFolderTakesTheRowsAlong) {
   const TemporaryDirectory folder;
   const fs::path first = folder.path() / "first";
   const fs::path second = folder.path() / "second";
-  ASSERT_EQ(run_process(linear_run(first)).exit_code, 0);
-  ASSERT_EQ(run_process(with(linear_run(second), {"--steps", "1"})).exit_code, 0);
+  ASSERT_EQ(run_here(linear_run(first)).exit_code, 0);
+  ASSERT_EQ(run_here(with(linear_run(second), {"--steps", "1"})).exit_code, 0);
   const ProcessResult resumed =
-      run_process(with(linear_run(second), {"--resume", first.string(), "--steps", "6"}));
+      run_here(with(linear_run(second), {"--resume", first.string(), "--steps", "6"}));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.describe();
   std::istringstream before(read_file(first / "metrics.csv"));
   const std::string rows = read_file(second / "metrics.csv");
@@ -183,7 +184,7 @@ TEST(Adversity, PathsNeedNotBeText) {
   const std::string path =
       save_script_model(folder.path() / "m\xff.pt", at::zeros({784, 10}), kLinear);
   const fs::path out = folder.path() / "o\xff";
-  const ProcessResult result = run_process(with(linear_run(out), {"--model", path, "--json"}));
+  const ProcessResult result = run_here(with(linear_run(out), {"--model", path, "--json"}));
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_TRUE(fs::exists(out / "checkpoint/final/job.json"));
   EXPECT_EQ(summary_of(out).at("steps"), 4);
@@ -192,10 +193,9 @@ TEST(Adversity, PathsNeedNotBeText) {
 TEST(Adversity, AFailedRunLeavesNothingOfTheOneBeforeIt) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
-  ASSERT_EQ(run_process(linear_run(out)).exit_code, 0);
+  ASSERT_EQ(run_here(linear_run(out)).exit_code, 0);
   ASSERT_TRUE(fs::exists(out / "model.pt"));
-  const ProcessResult failed =
-      run_process(with(linear_run(out), {"--lr", "1e38", "--steps", "50"}));
+  const ProcessResult failed = run_here(with(linear_run(out), {"--lr", "1e38", "--steps", "50"}));
   EXPECT_EQ(failed.exit_code, 1) << failed.describe();
   EXPECT_FALSE(fs::exists(out / "model.pt"));
   EXPECT_FALSE(fs::exists(out / "checkpoint/final"));
@@ -219,25 +219,25 @@ TEST(Adversity, ARunThatIsStoppedAtOnceStopsBeforeItBegins) {
 TEST(Adversity, ResumingWithOtherDataIsRefused) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
-  ASSERT_EQ(run_process(linear_run(out)).exit_code, 0);
+  ASSERT_EQ(run_here(linear_run(out)).exit_code, 0);
   const auto again = with(linear_run(out), {"--resume", out.string(), "--steps", "6"});
-  expect_error(run_process(with(again, {"--data", "glyphs:960"})), 2,
+  expect_error(run_here(with(again, {"--data", "glyphs:960"})), 2,
                {"training-samples was 640, now it is 960"});
-  EXPECT_EQ(run_process(again).exit_code, 0);
+  EXPECT_EQ(run_here(again).exit_code, 0);
 }
 
 TEST(Adversity, NumbersWithoutAnEndAreRefused) {
   const TemporaryDirectory folder;
   const auto run = linear_run(folder.path() / "never");
-  expect_error(run_process({"train", "--model", "linear", "--data", "glyphs:640", "--epochs",
-                            "1e300", "--out", (folder.path() / "never").string()}),
+  expect_error(run_here({"train", "--model", "linear", "--data", "glyphs:640", "--epochs", "1e300",
+                         "--out", (folder.path() / "never").string()}),
                2, {"--epochs 1e+300", "1000000000000"});
-  expect_error(run_process(with(run, {"--steps", "999999999999999999"})), 2, {"--steps"});
-  expect_error(run_process(with(run, {"--steps", "0"})), 2, {"--steps 0", "expected 1 or more"});
-  expect_error(run_process(with(run, {"--set", "wiring.peers=4294967297"})), 2, {"4294967297"});
-  expect_error(run_process(with(run, {"--metrics-port", "65536"})), 2, {"--metrics-port '65536'"});
-  expect_error(run_process(with(run, {"--metrics-port", "-1"})), 2, {"--metrics-port '-1'"});
-  expect_error(run_process({"topology", "linear", "--ranks", "20000", "--json"}), 2,
+  expect_error(run_here(with(run, {"--steps", "999999999999999999"})), 2, {"--steps"});
+  expect_error(run_here(with(run, {"--steps", "0"})), 2, {"--steps 0", "expected 1 or more"});
+  expect_error(run_here(with(run, {"--set", "wiring.peers=4294967297"})), 2, {"4294967297"});
+  expect_error(run_here(with(run, {"--metrics-port", "65536"})), 2, {"--metrics-port '65536'"});
+  expect_error(run_here(with(run, {"--metrics-port", "-1"})), 2, {"--metrics-port '-1'"});
+  expect_error(run_here({"topology", "linear", "--ranks", "20000", "--json"}), 2,
                {"period of", "use fewer ranks"});
   EXPECT_FALSE(fs::exists(folder.path() / "never" / "model.pt"));
 }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/apps/process.hpp"
+#include "tests/apps/run_here.hpp"
 #include "tests/apps/train/train_run.hpp"
 #include "tests/apps/zoo/data/cifar_folder.hpp"
 
@@ -23,9 +24,7 @@ json train(const std::vector<std::string>& arguments) {
   const std::vector<std::string> common = {
       "train", "--workers",  "2",   "--threads", "1",     "--trace",
       "off",   "--validate", "end", "--json",    "--out", (folder.path() / "run").string()};
-  ProcessOptions options;
-  options.timeout = std::chrono::seconds(600);
-  const ProcessResult result = run_process(with(common, arguments), options);
+  const ProcessResult result = run_here(with(common, arguments));
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   return result.exit_code == 0 ? json::parse(ProcessResult::last_line(result.out)) : json();
 }

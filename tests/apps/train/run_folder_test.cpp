@@ -17,6 +17,7 @@
 #include "apps/train/run_output.hpp"
 #include "apps/train/train_folder.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/run_here.hpp"
 #include "tests/apps/train/train_run.hpp"
 #include "tests/file_size_limit.hpp"
 
@@ -66,6 +67,18 @@ TEST(RunFolder, RunsOfTheSameSecondHaveTheirOwn) {
   EXPECT_EQ(whole.size(), 3U);
 }
 
+// The folder of relative names, as long as it lives.
+class WorkingFolder {
+ public:
+  explicit WorkingFolder(const fs::path& folder) { fs::current_path(folder); }
+  ~WorkingFolder() { fs::current_path(before_); }
+  WorkingFolder(const WorkingFolder&) = delete;
+  WorkingFolder& operator=(const WorkingFolder&) = delete;
+
+ private:
+  const fs::path before_ = fs::current_path();
+};
+
 // However its checkpoint is named, a run that goes on where it was keeps what stands there.
 TEST(RunFolder, ARunGoesOnInItsFolder) {
   const auto rows_of = [](const fs::path& out) {
@@ -77,17 +90,15 @@ TEST(RunFolder, ARunGoesOnInItsFolder) {
   for (const std::string& name : names) {
     SCOPED_TRACE(name);
     const TemporaryDirectory folder;
-    ProcessOptions options;
-    options.directory = folder.path();
+    const WorkingFolder here(folder.path());
     // 10 steps an epoch.
-    const ProcessResult before =
-        run_process(with(kRun, {"--steps", "12", "--out", "run"}), options);
+    const ProcessResult before = run_here(with(kRun, {"--steps", "12", "--out", "run"}));
     ASSERT_EQ(before.exit_code, 0) << before.describe();
     fs::create_directory_symlink("run/checkpoint/epoch-0001", folder.path() / "link");
     const fs::path out = folder.path() / "run";
     ASSERT_TRUE(fs::exists(out / "checkpoint/epoch-0001"));
     const ProcessResult after =
-        run_process(with(kRun, {"--steps", "14", "--resume", name, "--out", "run"}), options);
+        run_here(with(kRun, {"--steps", "14", "--resume", name, "--out", "run"}));
     ASSERT_EQ(after.exit_code, 0) << after.describe();
     EXPECT_TRUE(fs::exists(out / "checkpoint/epoch-0001"));
     EXPECT_GE(rows_of(out), 1 + 2 * 14);
@@ -115,7 +126,7 @@ TEST(RunFolder, ARunThatWasAboutToEndIsNotExtended) {
     const std::string out = folder.path().string();
     const auto run = with(with(kRun, c.more), {"--workers", "4", "--algorithm", c.preset, "--steps",
                                                "6", "--out", out});
-    ASSERT_EQ(run_process(run).exit_code, 0);
+    ASSERT_EQ(run_here(run).exit_code, 0);
     auto checkpoint = read_checkpoint(out);
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
     if (c.in_flight)
@@ -128,7 +139,7 @@ TEST(RunFolder, ARunThatWasAboutToEndIsNotExtended) {
     const auto written = write_checkpoint(folder.path() / "checkpoint", checkpoint->identity,
                                           {1, "cut", snapshots, {}, {}});
     ASSERT_TRUE(written.ok()) << written.error().message;
-    const ProcessResult longer = run_process(with(run, {"--steps", "12", "--resume", out}));
+    const ProcessResult longer = run_here(with(run, {"--steps", "12", "--resume", out}));
     EXPECT_NE(longer.exit_code, 0) << longer.describe();  // that message is none
     EXPECT_EQ(longer.err.find("the run was about to end") != std::string::npos, c.refused)
         << longer.describe();
@@ -146,10 +157,10 @@ TEST(RunFolder, AnEndedRunOfUnequalNodesIsExtended) {
   const auto run =
       with(kRun, {"--algorithm", "ad-psgd", "--workers", "4", "--set", "wiring.hierarchy=2",
                   "--delay", "rank=2:150ms", "--steps", "12", "--out", out});
-  ASSERT_EQ(run_process(run).exit_code, 0);
+  ASSERT_EQ(run_here(run).exit_code, 0);
   const std::vector<Step> before = read_checkpoint(out)->steps();
   ASSERT_LT(before[2], 12) << "the slow node was not slow: nothing was tested";
-  const ProcessResult longer = run_process(with(run, {"--steps", "16", "--resume", out}));
+  const ProcessResult longer = run_here(with(run, {"--steps", "16", "--resume", out}));
   ASSERT_EQ(longer.exit_code, 0) << longer.describe();
   const std::vector<Step> after = read_checkpoint(out)->steps();
   EXPECT_GE(after[0] + after[2], 2 * 16);
@@ -161,13 +172,13 @@ TEST(RunFolder, ARunOfNodesWithTheirOwnPaceIsEndedEarlier) {
   const std::string out = folder.path().string();
   const auto run = with(kRun, {"--algorithm", "ad-psgd", "--workers", "4", "--set",
                                "wiring.hierarchy=2", "--checkpoint-keep", "all", "--out", out});
-  ASSERT_EQ(run_process(with(run, {"--steps", "100"})).exit_code, 0);  // 5 steps an epoch
+  ASSERT_EQ(run_here(with(run, {"--steps", "100"})).exit_code, 0);  // 5 steps an epoch
   std::set<fs::path> amid;
   for (const auto& entry : fs::directory_iterator(folder.path() / "checkpoint"))
     if (entry.path().filename().string().rfind("epoch-", 0) == 0) amid.insert(entry.path());
   ASSERT_FALSE(amid.empty());
   const ProcessResult sooner =
-      run_process(with(run, {"--steps", "3", "--resume", amid.begin()->string()}));
+      run_here(with(run, {"--steps", "3", "--resume", amid.begin()->string()}));
   EXPECT_EQ(sooner.exit_code, 0) << sooner.describe();
 }
 
@@ -202,13 +213,13 @@ TEST(RunFolder, ANewerCheckpointThanTheOneThatWasReadIsNotLost) {
 TEST(RunFolder, ARunIsNotCutShort) {
   const TemporaryDirectory folder;
   const auto run = with(kRun, {"--algorithm", "ar", "--out", folder.path().string()});
-  ASSERT_EQ(run_process(with(run, {"--steps", "12"})).exit_code, 0);  // 10 steps an epoch
+  ASSERT_EQ(run_here(with(run, {"--steps", "12"})).exit_code, 0);  // 10 steps an epoch
   const auto resume = with(run, {"--resume", (folder.path() / "checkpoint/epoch-0001").string()});
-  const ProcessResult shorter = run_process(with(resume, {"--steps", "10"}));
+  const ProcessResult shorter = run_here(with(resume, {"--steps", "10"}));
   EXPECT_EQ(shorter.exit_code, 2) << shorter.describe();
   EXPECT_NE(shorter.err.find("the job ends at step 10: give more --steps"), std::string::npos)
       << shorter.describe();
-  const ProcessResult as_long = run_process(with(resume, {"--steps", "12"}));
+  const ProcessResult as_long = run_here(with(resume, {"--steps", "12"}));
   EXPECT_EQ(as_long.exit_code, 0) << as_long.describe();
 }
 
@@ -216,7 +227,7 @@ TEST(RunFolder, ARunIsNotCutShort) {
 TEST(RunFolder, ANewRunRemovesTheCurvesOfTheOldOne) {
   const TemporaryDirectory folder;
   const std::string out = folder.path().string();
-  ASSERT_EQ(run_process(with(kRun, {"--out", out})).exit_code, 0);
+  ASSERT_EQ(run_here(with(kRun, {"--out", out})).exit_code, 0);
   ASSERT_TRUE(fs::exists(folder.path() / "metrics.csv"));
   // It neither validates nor writes checkpoints before its end, which does not come.
   Process endless(with(kRun, {"--out", out, "--overwrite", "--steps", "1000000",
@@ -295,9 +306,9 @@ TEST(RunFolder, TheLossOfAResumedRunIsThatOfAWholeOne) {
   const TemporaryDirectory folder;
   const auto run = with(kRun, {"--algorithm", "ar", "--data", "glyphs"});
   const fs::path whole = folder.path() / "whole", parts = folder.path() / "parts";
-  ASSERT_EQ(run_process(with(run, {"--steps", "6", "--out", whole.string()})).exit_code, 0);
-  ASSERT_EQ(run_process(with(run, {"--steps", "3", "--out", parts.string()})).exit_code, 0);
-  ASSERT_EQ(run_process(with(run, {"--steps", "6", "--resume", parts.string()})).exit_code, 0);
+  ASSERT_EQ(run_here(with(run, {"--steps", "6", "--out", whole.string()})).exit_code, 0);
+  ASSERT_EQ(run_here(with(run, {"--steps", "3", "--out", parts.string()})).exit_code, 0);
+  ASSERT_EQ(run_here(with(run, {"--steps", "6", "--resume", parts.string()})).exit_code, 0);
   EXPECT_EQ(summary_of(parts)["final_loss"].get<double>(),
             summary_of(whole)["final_loss"].get<double>());
 }
@@ -309,9 +320,9 @@ TEST(RunFolder, OtherSamplesAreRefused) {
   const std::vector<std::string> run = {"train", "--model",      "resnet20", "--workers",
                                         "1",     "--batch-size", "2",        "--threads",
                                         "1",     "--out",        out};
-  ASSERT_EQ(run_process(with(run, {"--data", "noise:16", "--steps", "1"})).exit_code, 0);
+  ASSERT_EQ(run_here(with(run, {"--data", "noise:16", "--steps", "1"})).exit_code, 0);
   const ProcessResult other =
-      run_process(with(run, {"--data", "noise:32", "--steps", "2", "--resume", out}));
+      run_here(with(run, {"--data", "noise:32", "--steps", "2", "--resume", out}));
   EXPECT_EQ(other.exit_code, 2) << other.describe();
   EXPECT_NE(other.err.find("sample-shape was 3x16x16, now it is 3x32x32"), std::string::npos)
       << other.describe();

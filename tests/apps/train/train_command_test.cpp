@@ -17,6 +17,7 @@
 
 #include "net/ucx/ucx.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/run_here.hpp"
 #include "tests/apps/train/train_run.hpp"
 #include "tests/apps/zoo/models/script_model.hpp"
 
@@ -35,7 +36,7 @@ std::vector<std::string> small_run(const fs::path& out) {
 
 void expect_bad_input(const std::vector<std::string>& arguments,
                       const std::vector<std::string>& parts) {
-  const ProcessResult result = run_process(arguments);
+  const ProcessResult result = run_here(arguments);
   EXPECT_EQ(result.exit_code, 2) << result.describe();
   const std::string line = ProcessResult::last_line(result.err);
   EXPECT_EQ(line.rfind("error: ", 0), 0u) << result.describe();
@@ -158,8 +159,8 @@ TEST(TrainCommand, TheAccuracyIsARatioOfWholeNumbers) {
   const TemporaryDirectory folder;
   for (int steps = 3; steps < 9; ++steps) {
     const ProcessResult result =
-        run_process(with(small_run(folder.path() / std::to_string(steps)),
-                         {"--json", "--data", "glyphs:6000", "--steps", std::to_string(steps)}));
+        run_here(with(small_run(folder.path() / std::to_string(steps)),
+                      {"--json", "--data", "glyphs:6000", "--steps", std::to_string(steps)}));
     ASSERT_EQ(result.exit_code, 0) << result.describe();
     const double accuracy =
         json::parse(ProcessResult::last_line(result.out))["test_accuracy"].get<double>();
@@ -205,7 +206,7 @@ class TrainOptionEffects : public testing::Test {
  protected:
   fs::path train(const std::vector<std::string>& options) {
     const fs::path out = folder_.path() / std::to_string(++runs_);
-    const auto result = run_process(with(
+    const auto result = run_here(with(
         with(small_run(out), {"--workers", "1", "--steps", "8", "--trace", "off", "--lr", "0.1"}),
         options));
     EXPECT_EQ(result.exit_code, 0) << result.describe();
@@ -259,7 +260,7 @@ TEST_F(TrainOptionEffects, EachChangesTheModel) {
 TEST(TrainCommand, OneStepIsNotOneSteps) {
   const TemporaryDirectory folder;
   const ProcessResult result =
-      run_process(with(small_run(folder.path() / "run"), {"--steps", "1", "--workers", "1"}));
+      run_here(with(small_run(folder.path() / "run"), {"--steps", "1", "--workers", "1"}));
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_NE(result.err.find("1 worker x batch 16, 1 step\n"), std::string::npos) << result.err;
 }
@@ -283,7 +284,11 @@ TEST(TrainCommand, BadInputIsOneClearLineAndExitCode2) {
   const auto run = [&](const std::vector<std::string>& more) {
     return with(small_run(folder.path() / "never"), more);
   };
-  expect_bad_input({"trian"}, {"unknown command 'trian'", "did you mean 'train'"});
+  const ProcessResult unknown = run_process({"trian"});
+  EXPECT_EQ(unknown.exit_code, 2) << unknown.describe();
+  EXPECT_EQ(ProcessResult::last_line(unknown.err).rfind("error: unknown command 'trian'", 0), 0U)
+      << unknown.describe();
+  EXPECT_NE(unknown.err.find("did you mean 'train'"), std::string::npos) << unknown.describe();
   expect_bad_input(run({"--algorithm", "spg"}), {"unknown algorithm 'spg'", "'sgp'", "osgp"});
   expect_bad_input(run({"--workers", "0"}), {"--workers 0", "expected 1"});
   expect_bad_input(run({"--lr", "-1"}), {"lr"});
@@ -399,9 +404,9 @@ TEST(TrainCommand, WarnsOfRanksThatNeverMeet) {
   const auto warned = [&](const std::string& text) {
     std::ofstream(edges) << text;
     const ProcessResult result =
-        run_process({"train", "--model", "linear", "--data", "glyphs:640", "--workers", "4",
-                     "--batch-size", "16", "--steps", "2", "--threads", "1", "--overwrite", "--out",
-                     (folder.path() / "run").string(), "--set", "wiring.topology=file:" + edges});
+        run_here({"train", "--model", "linear", "--data", "glyphs:640", "--workers", "4",
+                  "--batch-size", "16", "--steps", "2", "--threads", "1", "--overwrite", "--out",
+                  (folder.path() / "run").string(), "--set", "wiring.topology=file:" + edges});
     EXPECT_EQ(result.exit_code, 0) << result.describe();
     return result.err.find("falls into 2 groups that exchange nothing") != std::string::npos;
   };
@@ -412,14 +417,14 @@ TEST(TrainCommand, WarnsOfRanksThatNeverMeet) {
 TEST(TrainCommand, ANonFiniteLossEndsTheRunWithExitCode1) {
   const TemporaryDirectory folder;
   const auto result =
-      run_process(with(small_run(folder.path() / "run"), {"--lr", "1e30", "--model", "mlp"}));
+      run_here(with(small_run(folder.path() / "run"), {"--lr", "1e30", "--model", "mlp"}));
   EXPECT_EQ(result.exit_code, 1) << result.describe();
   EXPECT_NE(ProcessResult::last_line(result.err).find("not finite"), std::string::npos)
       << result.describe();
   // The loss of the model that it ends with, too.
   const fs::path out = folder.path() / "end";
   const auto end =
-      run_process(with(small_run(out), {"--lr", "1e38", "--model", "mlp", "--steps", "1"}));
+      run_here(with(small_run(out), {"--lr", "1e38", "--model", "mlp", "--steps", "1"}));
   EXPECT_EQ(end.exit_code, 1) << end.describe();
   const std::string error = summary_of(out).value("error", "");
   EXPECT_EQ(ProcessResult::last_line(end.err), "error: " + error) << end.describe();
@@ -571,8 +576,8 @@ TEST(TrainCommand, ValidatesAfterEachEpochOrAtTheEnd) {
     SCOPED_TRACE(when);
     const fs::path out = folder.path() / when;
     // 640 samples, 2 x 16 of them in a step: an epoch is 20 steps.
-    const auto result = run_process(
-        with(small_run(out), {"--algorithm", "ar", "--steps", "60", "--validate", when}));
+    const auto result =
+        run_here(with(small_run(out), {"--algorithm", "ar", "--steps", "60", "--validate", when}));
     ASSERT_EQ(result.exit_code, 0) << result.describe();
     const auto rows = validation_rows(out);
     const json summary = json::parse(read_file(out / "summary.json"));
@@ -597,8 +602,8 @@ TEST(TrainCommand, KeepsAllCheckpointsOrTheLatest) {
     SCOPED_TRACE(keep);
     const fs::path out = folder.path() / keep;
     const auto result =
-        run_process(with(small_run(out), {"--steps", "60", "--delay", "rotate=20ms..20ms",
-                                          "--checkpoint-every", "1", "--checkpoint-keep", keep}));
+        run_here(with(small_run(out), {"--steps", "60", "--delay", "rotate=20ms..20ms",
+                                       "--checkpoint-every", "1", "--checkpoint-keep", keep}));
     ASSERT_EQ(result.exit_code, 0) << result.describe();
     const std::set<std::string> names = names_in(out / "checkpoint");
     EXPECT_EQ(names.count("latest"), 1U);
@@ -617,13 +622,14 @@ TEST(TrainCommand, KeepsAllCheckpointsOrTheLatest) {
 
 TEST(TrainCommand, EpochsOrStepsButNotBoth) {
   const TemporaryDirectory folder;
-  const auto steps_of = [&](const std::vector<std::string>& arguments, ProcessOptions options) {
+  const auto steps_of = [&](const std::vector<std::string>& arguments,
+                            const std::vector<std::string>& environment) {
     const auto result =
-        run_process(with({"train", "--model", "linear", "--data", "glyphs:640", "--workers", "2",
-                          "--batch-size", "16", "--threads", "1", "--json", "--trace", "off",
-                          "--overwrite", "--out", (folder.path() / "run").string()},
-                         arguments),
-                    options);
+        run_here(with({"train", "--model", "linear", "--data", "glyphs:640", "--workers", "2",
+                       "--batch-size", "16", "--threads", "1", "--json", "--trace", "off",
+                       "--overwrite", "--out", (folder.path() / "run").string()},
+                      arguments),
+                 environment);
     EXPECT_EQ(result.exit_code, 0) << result.describe();
     return json::parse(ProcessResult::last_line(result.out))["steps"].get<std::int64_t>();
   };
@@ -635,12 +641,9 @@ TEST(TrainCommand, EpochsOrStepsButNotBoth) {
   // What stands above the other counts: command line, environment, job file.
   EXPECT_EQ(steps_of({job.string(), "--epochs", "0.5"}, {}), 10);
   EXPECT_EQ(steps_of({job.string(), "--steps", "7"}, {}), 7);
-  ProcessOptions environment;
-  environment.environment = {"GRAPEVINE_STEPS=5"};
-  EXPECT_EQ(steps_of({job.string()}, environment), 5);
-  EXPECT_EQ(steps_of({"--epochs", "0.5"}, environment), 10);
-  environment.environment = {"GRAPEVINE_EPOCHS=0.5"};
-  EXPECT_EQ(steps_of({"--steps", "6"}, environment), 6);
+  EXPECT_EQ(steps_of({job.string()}, {"GRAPEVINE_STEPS=5"}), 5);
+  EXPECT_EQ(steps_of({"--epochs", "0.5"}, {"GRAPEVINE_STEPS=5"}), 10);
+  EXPECT_EQ(steps_of({"--steps", "6"}, {"GRAPEVINE_EPOCHS=0.5"}), 6);
 }
 
 // Seen before any work, not when it is done.
@@ -673,7 +676,7 @@ TEST(TrainCommand, NumbersInErrorsAreShort) {
   expect_bad_input(run({"--momentum", "-0.1"}), {"--momentum -0.1:", "[0, 1)"});
   expect_bad_input(run({"--weight-decay", "-1e-5"}), {"--weight-decay -1e-05:"});
   expect_bad_input(run({"--timeout", "-0.5"}), {"--timeout -0.5:"});
-  ASSERT_EQ(run_process(small_run(out)).exit_code, 0);
+  ASSERT_EQ(run_here(small_run(out)).exit_code, 0);
   expect_bad_input(with(small_run(out), {"--resume", out.string(), "--momentum", "0"}),
                    {"momentum was 0.9, now it is 0:"});
 }

@@ -39,5 +39,42 @@ TEST(TrainJob, MilestonesAscendAmongThoseOfTheirUnit) {
   }
 }
 
+// What process 0 would refuse on another machine, where neither its files nor its GPUs are here.
+TEST(TrainJob, NamesAndAddressesAreCheckedWithoutTheMachineOfTheJob) {
+  using Member = std::string TrainOptions::*;
+  struct Case {
+    Member member;
+    std::string value;
+    std::string error;  // empty: valid
+  };
+  for (const Case& c : std::vector<Case>{
+           {&TrainOptions::delay, "rank=700:20ms,random=3:1ms", ""},
+           {&TrainOptions::delay, "stall=server:9@3:1s,stall=compute:2@4:1s", ""},
+           {&TrainOptions::delay, "stall=link:0-5@3:1s,length", ""},
+           {&TrainOptions::delay, "rank=1", "--delay 'rank=1'"},
+           {&TrainOptions::delay, "length,slow=1:20ms", "--delay kind 'slow'"},
+           {&TrainOptions::delay, "stall=server:0@3:1s", "--delay 'stall=server:0@3:1s'"},
+           {&TrainOptions::device, "auto", ""},
+           {&TrainOptions::device, "cuda:7", ""},
+           {&TrainOptions::device, "cuda:x", "--device cuda:x"},
+           {&TrainOptions::device, "gpu", "--device 'gpu'"},
+           {&TrainOptions::model, "mlp", ""},
+           {&TrainOptions::model, "not-here.pt", ""},
+           {&TrainOptions::model, "models/not-here", ""},
+           {&TrainOptions::model, "lenett", "model 'lenett'"},
+           {&TrainOptions::control, "0.0.0.0:0", ""},
+           {&TrainOptions::control, "here", "--control"},
+           {&TrainOptions::metrics_port, "9100", ""},
+           {&TrainOptions::metrics_port, "here:many", "--metrics-port"}}) {
+    TrainOptions options;
+    options.*c.member = c.value;
+    const auto checked = check_train_options(options);
+    EXPECT_EQ(checked.ok(), c.error.empty()) << c.value;
+    if (checked) continue;
+    EXPECT_EQ(checked.error().code, Errc::bad_input) << c.value;
+    EXPECT_NE(checked.error().message.find(c.error), std::string::npos) << checked.error().message;
+  }
+}
+
 }  // namespace train_job_test
 }  // namespace grapevine

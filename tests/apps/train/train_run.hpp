@@ -46,8 +46,8 @@ inline std::vector<std::string> small_run(const std::string& algorithm,
 
 // Waits for a file, as long as a slow machine may need.
 inline bool appears(const std::filesystem::path& path,
-                    std::chrono::seconds patience = std::chrono::seconds(60)) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+                    std::chrono::seconds timeout = std::chrono::seconds(60)) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (!std::filesystem::exists(path) && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   return std::filesystem::exists(path);

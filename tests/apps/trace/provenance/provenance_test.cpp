@@ -410,6 +410,16 @@ TEST(Provenance, AnUnknownStepNamesThoseThatAreThere) {
   EXPECT_EQ(error(folder, 3, 0), "--why 3:0: the run has no rank 3: it has the ranks 0 to 2");
 }
 
+// It asks for one gradient more than it takes, and messages arrive after its last step.
+TEST(Provenance, NoErrorOffersAStepThatTheRankHasNotTaken) {
+  TraceFolder folder(2);
+  for (const Step step : {0, 1, 2}) folder.add(EventKind::step_done, step, 0, step);
+  folder.add(EventKind::asked, 3, 0, 3);
+  folder.add(EventKind::applied, 4, 0, 3).peer = 1;
+  EXPECT_EQ(error(folder, 0, 9),
+            "--why 0:9: the trace has no step 9 of rank 0: it has the steps 0 to 2");
+}
+
 TEST(Provenance, StepNamesAreChecked) {
   const auto name = parse_step_name("12:345");
   ASSERT_TRUE(name.ok());

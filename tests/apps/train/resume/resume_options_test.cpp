@@ -13,6 +13,7 @@
 #include "apps/train/resume/saved_job.hpp"
 #include "apps/train/train_resume.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/run_here.hpp"
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
@@ -29,7 +30,7 @@ std::vector<std::string> run_of(const std::string& algorithm, const fs::path& ou
 
 void expect_ends(const std::vector<std::string>& arguments, int code,
                  const std::vector<std::string>& parts = {}) {
-  const ProcessResult result = run_process(arguments);
+  const ProcessResult result = run_here(arguments);
   EXPECT_EQ(result.exit_code, code) << testing::PrintToString(arguments) << result.describe();
   for (const std::string& part : parts)
     EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.describe();
@@ -322,7 +323,7 @@ TEST(EarlyStop, EndsARunThatGetsNoBetter) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
   const ProcessResult result =
-      run_process(with(run_of("ar", out), {"--lr", "0", "--steps", "100000", "--early-stop", "2"}));
+      run_here(with(run_of("ar", out), {"--lr", "0", "--steps", "100000", "--early-stop", "2"}));
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_NE(result.out.find("stopped early: 2 validations"), std::string::npos)
       << result.describe();
@@ -331,8 +332,7 @@ TEST(EarlyStop, EndsARunThatGetsNoBetter) {
   EXPECT_LT(summary_of(out)["steps"].get<double>(), 100000);
   EXPECT_TRUE(fs::exists(out / "model.pt"));
   EXPECT_EQ(fs::read_symlink(out / "checkpoint/best"), "epoch-0001");
-  const ProcessResult best =
-      run_process({"evaluate", (out / "checkpoint/best").string(), "--json"});
+  const ProcessResult best = run_here({"evaluate", (out / "checkpoint/best").string(), "--json"});
   ASSERT_EQ(best.exit_code, 0) << best.describe();
   EXPECT_NEAR(nlohmann::json::parse(best.out)["loss"].get<double>(),
               summary_of(out)["test_loss"].get<double>(), 1e-5)
@@ -347,7 +347,7 @@ TEST(EarlyStop, ARunThatTookAllItsStepsHasNotStoppedEarly) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
   const ProcessResult result =
-      run_process(with(run_of("ar", out), {"--lr", "0", "--steps", "40", "--early-stop", "1"}));
+      run_here(with(run_of("ar", out), {"--lr", "0", "--steps", "40", "--early-stop", "1"}));
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(result.out.find("stopped early"), std::string::npos) << result.describe();
   EXPECT_FALSE(summary_of(out).contains("early_stopped"));
@@ -355,7 +355,7 @@ TEST(EarlyStop, ARunThatTookAllItsStepsHasNotStoppedEarly) {
 
 TEST(EarlyStop, NamesTheBestCheckpointWhereThereIsOne) {
   const TemporaryDirectory folder;
-  const ProcessResult result = run_process(
+  const ProcessResult result = run_here(
       with(run_of("ar", folder.path() / "run"),
            {"--lr", "0", "--steps", "100000", "--early-stop", "1", "--checkpoint-keep", "latest"}));
   ASSERT_EQ(result.exit_code, 0) << result.describe();
@@ -377,8 +377,8 @@ TEST(EarlyStop, CountsOnInARunThatIsContinued) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
   expect_ends(with(run_of("ar", out), {"--lr", "0", "--steps", "60"}), 0);
-  const ProcessResult result = run_process({"train", "--resume", out.string(), "--steps", "100000",
-                                            "--early-stop", "3", "--delay", "rank=0:50ms"});
+  const ProcessResult result = run_here({"train", "--resume", out.string(), "--steps", "100000",
+                                         "--early-stop", "3", "--delay", "rank=0:50ms"});
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(summary_of(out)["early_stopped"], true);
   EXPECT_LT(summary_of(out)["steps"].get<double>(), 120) << "3 epochs, and the fourth one";
@@ -424,7 +424,7 @@ TEST(WarmupFrom, IsRefusedWithoutAWarmup) {
 TEST(Summary, HasTheOptionsAndTheOrigin) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
-  const ProcessResult result = run_process(with(run_of("sgp", out), {"--lr-schedule", "cosine"}));
+  const ProcessResult result = run_here(with(run_of("sgp", out), {"--lr-schedule", "cosine"}));
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_NE(result.err.find("epoch 1: test accuracy 0."), std::string::npos) << result.describe();
   const nlohmann::json summary = summary_of(out);
