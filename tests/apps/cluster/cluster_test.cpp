@@ -65,14 +65,7 @@ const std::set<std::string> kDependOnTime = {"ad-psgd",      "eager-solo", "eage
                                              "eager-quorum", "wagma",      "gem",
                                              "downpour",     "adaptive",   "easgd"};
 
-// One for each exchange, and each kind of message: all that differs for a transport. The other
-// presets differ from these in what a rank computes of the messages.
-const std::set<std::string> kExchanges = {
-    "ar",    "sgp",   "osgp",      "ad-psgd", "eager-majority",
-    "wagma", "gtopk", "choco-sgd", "gem",     "decoupled-diloco"};
-
-// Every preset over TCP, every exchange over the others; where ranks wait for each other, the
-// models are those of one process, bit for bit.
+// Every preset; where ranks wait for each other, the models are those of one process, bit for bit.
 TEST_P(Cluster, TrainsEveryPresetAsOneProcessDoes) {
   for (const std::string algorithm : {"ar",
                                       "sgp",
@@ -99,7 +92,6 @@ TEST_P(Cluster, TrainsEveryPresetAsOneProcessDoes) {
                                       "qg-dsgdm",
                                       "gradient-tracking",
                                       "decoupled-diloco"}) {
-    if (GetParam() != "tcp" && kExchanges.count(algorithm) == 0) continue;
     SCOPED_TRACE(algorithm);
     const fs::path one = alone(algorithm);
     const fs::path many = folder_.path() / algorithm;
@@ -142,10 +134,8 @@ TEST_P(Cluster, TrainsEveryPresetAsOneProcessDoes) {
 }
 
 // Started one by one, in any order, with the variables of each launcher; several ranks a process.
-// What the variables say is the same for all transports.
 TEST_P(Cluster, StartsByHandUnderEveryLauncher) {
   for (const std::string launcher : {"torchrun", "slurm", "openmpi"}) {
-    if (GetParam() != "tcp" && launcher != "torchrun") continue;
     SCOPED_TRACE(launcher);
     const fs::path out = folder_.path() / launcher;
     const std::uint16_t port = free_port();
@@ -222,21 +212,18 @@ class ClusterLosses : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Transports, ClusterLosses, testing::Values("tcp", "ucx"),
                          [](const auto& info) { return info.param; });
 
-// One process for each kind of exchange dies, of four. Over TCP also of exchanges that differ in
-// what they send.
+// One process for each kind of exchange dies, of four.
 TEST_P(ClusterLosses, TheOthersContinueWhereAProcessDies) {
   int dead = 0;
   for (const std::string algorithm :
        {"ar", "sgp", "d-psgd", "ad-psgd", "eager-majority", "wagma", "topk", "local-sgd"}) {
-    const std::set<std::string> like_others = {"d-psgd", "topk", "local-sgd"};
-    if (GetParam() != "tcp" && like_others.count(algorithm) > 0) continue;
     dead = dead % 3 + 1;
     SCOPED_TRACE(algorithm + ", process " + std::to_string(dead));
     const TemporaryDirectory folder;
     const fs::path out = folder.path() / algorithm;
     const std::uint16_t port = free_port();
     // Ranks that do not wait for each other must not be done before the loss is noticed.
-    const int steps = algorithm == "ad-psgd" ? 4000 : 600;
+    const int steps = algorithm == "ad-psgd" ? 6000 : 1200;
     const auto arguments = with(
         small_run(algorithm, out),
         {"--transport", GetParam(), "--steps", std::to_string(steps), "--checkpoint-every", "0.5"});
