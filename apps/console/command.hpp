@@ -38,7 +38,7 @@ class Command {
   virtual bool computes() const { return true; }
 };
 
-// Name, one-line description, factory: the table in program.cpp.
+// Name, one-line description, factory: the table in verbs.cpp.
 struct CommandEntry {
   std::string name;
   std::string description;

@@ -299,6 +299,25 @@ std::string truncate_to_width(std::string_view text, int columns) {
   return std::string(text.substr(0, end));
 }
 
+std::vector<std::string> wrapped_lines(const std::string& text, int columns,
+                                       const std::string& indent) {
+  const std::size_t first_word = std::min(text.find_first_not_of(' '), text.size());
+  std::vector<std::string> lines;
+  std::string line = text.substr(0, first_word);
+  bool has_word = false;
+  std::istringstream words(text.substr(first_word));
+  for (std::string word; std::getline(words, word, ' '); has_word = true) {
+    if (has_word && display_width(line + " " + word) > columns) {
+      lines.push_back(std::move(line));
+      line = indent + word;
+    } else {
+      line += (has_word ? " " : "") + word;
+    }
+  }
+  lines.push_back(std::move(line));
+  return lines;
+}
+
 TerminalStyle terminal_style(bool terminal, const std::function<const char*(const char*)>& lookup) {
   const auto get = [&](const char* name) {
     const char* value = lookup(name);

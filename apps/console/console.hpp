@@ -36,6 +36,10 @@ std::string format_number(double value, int decimals);
 int display_width(std::string_view text);
 // The longest prefix of whole characters that takes at most `columns`.
 std::string truncate_to_width(std::string_view text, int columns);
+// Lines of at most `columns`, as far as words are not longer; all but the first begin with
+// `indent`. At least one.
+std::vector<std::string> wrapped_lines(const std::string& text, int columns,
+                                       const std::string& indent);
 
 // The abilities of the terminal behind a stream.
 struct TerminalStyle {

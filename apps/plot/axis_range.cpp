@@ -19,7 +19,7 @@ AxisRange drawn_range(const Figure& figure, const FigurePanel& panel) {
   return range;
 }
 
-// The tics that gnuplot chooses, at a tenth to a twentieth of the axis: it chooses fewer of them,
+// The tics that gnuplot chooses, at an eighth to a twentieth of the axis: it chooses fewer of them,
 // with rounder numbers, where an axis is low.
 std::vector<double> usual_tics(const AxisRange& y) {
   const double rough = (y.high - y.low) / 20;

@@ -69,8 +69,8 @@ std::string check_of(const std::string& violation) {
 std::string replay(const CLI::App& app, const SimOptions& options, std::int64_t seed,
                    const std::string& faults, const std::vector<std::string>& violations) {
   std::string text = "grapevine simulate";
-  const std::set<std::string> own = {"seeds", "seed", "fail", "minimize", "jobs",
-                                     "twice", "json", "out",  "overwrite"};
+  const std::set<std::string> own = {"seeds", "seed",  "fail", "minimize",
+                                     "jobs",  "twice", "json", "overwrite"};
   bool is_value = false;  // of --set
   for (const std::string& word : travelling_arguments(app, options.train)) {
     const auto equals = word.find('=');
@@ -190,13 +190,11 @@ std::string table_row(std::int64_t seed, const Verdict& verdict) {
                      csv_cell(verdict.faults), csv_cell(violations));
 }
 
-// The folder of a campaign. Errors (bad_input): it has files, or cannot be made.
+// The folder of a campaign. Errors (bad_input): it has files, or cannot be written to.
 Expected<void> make_campaign_folder(const TrainOptions& options) {
   if (options.out.empty()) return {};
+  if (auto ready = ensure_writable_directory(options.out); !ready) return ready;
   std::error_code error;
-  std::filesystem::create_directories(options.out, error);
-  const bool folder = !error && std::filesystem::is_directory(options.out, error);
-  if (!folder) return bad_input("--out " + options.out + ": cannot be made: choose another folder");
   const bool empty = std::filesystem::is_empty(options.out, error);
   if (error || (!empty && !options.overwrite))
     return bad_input("--out " + options.out +

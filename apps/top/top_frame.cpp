@@ -23,25 +23,8 @@ const std::map<int, RowOrder>& orders() {
 
 bool is_alarming(const RankRow& row) { return row.state == "no answer" || row.state == "lost"; }
 
-// Words on lines of at most `columns`, from the second one on with an indent.
 std::vector<std::string> wrapped(const std::string& text, int columns) {
-  const std::string indent = "    ";
-  std::vector<std::string> lines;
-  std::string line, word;
-  const auto flush = [&](bool last) {
-    const int room = columns - 1;
-    if (!line.empty() && display_width(line + " " + word) > room) {
-      lines.push_back(line);
-      line = indent + word;
-    } else {
-      line += (line.empty() ? "" : " ") + word;
-    }
-    word.clear();
-    if (last) lines.push_back(line);
-  };
-  for (const char c : text) c == ' ' ? flush(false) : void(word += c);
-  flush(true);
-  return lines;
+  return wrapped_lines(text, columns - 1, "    ");
 }
 
 void add_ranks(std::vector<FrameLine>& frame, const TopState& state, int columns) {

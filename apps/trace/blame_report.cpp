@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "apps/console/console.hpp"
+
 namespace grapevine {
 namespace {
 
@@ -195,21 +197,9 @@ std::string wait_text(const BlamedWait& wait) {
   return fmt::format("waited {}{}", blamed_time(wait.length_ns()), path_text(wait));
 }
 
-// `text` in lines of at most 118 columns, broken between words; all but the first begin with
-// `indent`.
-std::string broken_text(const std::string& text, const std::string& indent) {
-  constexpr std::size_t kColumns = 118;
-  std::string broken;
-  std::size_t begin = 0, room = kColumns;
-  while (text.size() - begin > room) {
-    std::size_t end = text.rfind(' ', begin + room);
-    if (end == std::string::npos || end <= begin) end = text.find(' ', begin + room);
-    if (end == std::string::npos) break;
-    broken += text.substr(begin, end - begin) + "\n" + indent;
-    begin = end + 1;
-    room = kColumns - indent.size();
-  }
-  return broken + text.substr(begin);
+std::string broken_text(const std::string& text) {
+  constexpr int kColumns = 118;
+  return fmt::format("{}\n", fmt::join(wrapped_lines(text, kColumns, "  "), "\n"));
 }
 
 std::string place_text(const Culprit& culprit) {
@@ -238,9 +228,7 @@ std::string culprit_text(const Culprit& culprit) {
   const BlamedWait& worst = culprit.worst;
   if (worst.length_ns() > 0)
     text += broken_text(fmt::format("  worst: rank {}, step {}, at {:.3f} s: {}", worst.rank,
-                                    worst.step, blamed_seconds(worst.begin_ns), wait_text(worst)),
-                        "  ") +
-            "\n";
+                                    worst.step, blamed_seconds(worst.begin_ns), wait_text(worst)));
   return text;
 }
 
@@ -296,13 +284,13 @@ std::string text_of(const BlameReport& report) {
   if (report.question.about == BlameQuestion::About::all) {
     text = culprits_text(report);
   } else {
-    for (const BlamedStep& step : report.steps) text += broken_text(sentence_of(step), "  ") + "\n";
+    for (const BlamedStep& step : report.steps) text += broken_text(sentence_of(step));
     if (report.steps.empty())
       text = report.question.about == BlameQuestion::About::step
                  ? fmt::format("no rank has finished step {} in this trace\n", report.question.step)
                  : "no rank has finished a step in this trace\n";
   }
-  for (const std::string& note : report.notes) text += broken_text("note: " + note, "  ") + "\n";
+  for (const std::string& note : report.notes) text += broken_text("note: " + note);
   return text;
 }
 

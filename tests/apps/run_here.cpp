@@ -13,40 +13,11 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
-#include "apps/average/average_command.hpp"
-#include "apps/bench/bench_command.hpp"
-#include "apps/compare/compare_command.hpp"
 #include "apps/console/command.hpp"
-#include "apps/control/control_command.hpp"
-#include "apps/data/data_command.hpp"
-#include "apps/evaluate/evaluate_command.hpp"
-#include "apps/launch/launch_command.hpp"
-#include "apps/node/node_command.hpp"
-#include "apps/plot/plot_command.hpp"
-#include "apps/simulate/advise_command.hpp"
-#include "apps/simulate/simulate_command.hpp"
-#include "apps/top/top_command.hpp"
-#include "apps/topology/topology_command.hpp"
-#include "apps/trace/trace_command.hpp"
-#include "apps/train/train_command.hpp"
-#include "apps/wiring/wiring_command.hpp"
+#include "apps/verbs.hpp"
 
 namespace grapevine {
 namespace {
-
-const std::vector<CommandEntry>& verbs() {
-  static const std::vector<CommandEntry> table = {
-      {"train", "", make_train_command},     {"simulate", "", make_simulate_command},
-      {"advise", "", make_advise_command},   {"launch", "", make_launch_command},
-      {"node", "", make_node_command},       {"control", "", make_control_command},
-      {"top", "", make_top_command},         {"evaluate", "", make_evaluate_command},
-      {"compare", "", make_compare_command}, {"data", "", make_data_command},
-      {"average", "", make_average_command}, {"topology", "", make_topology_command},
-      {"wiring", "", make_wiring_command},   {"trace", "", make_trace_command},
-      {"plot", "", make_plot_command},       {"bench", "", make_bench_command},
-  };
-  return table;
-}
 
 // Variables of this process while a call lasts: the call's own instead of all options.
 class OwnVariables {

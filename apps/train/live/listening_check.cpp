@@ -30,10 +30,9 @@ Expected<void> check_metrics(const std::string& metrics_port) {
 
 }  // namespace
 
-Expected<void> check_listening_addresses(const TrainOptions& options) {
-  if (!options.control.empty())
-    if (auto place = parse_listen_address("--control", options.control); !place)
-      return place.error();
+Expected<void> check_control_address(const TrainOptions& options) {
+  if (options.control.empty()) return {};
+  if (auto place = parse_listen_address("--control", options.control); !place) return place.error();
   return {};
 }
 

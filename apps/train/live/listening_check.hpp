@@ -6,7 +6,7 @@
 namespace grapevine {
 
 // Whether --control is an address, of any machine. Errors (bad_input): malformed.
-Expected<void> check_listening_addresses(const TrainOptions& options);
+Expected<void> check_control_address(const TrainOptions& options);
 
 // Whether --control and --metrics-port can be listened on: each port is opened and closed again.
 // Errors (bad_input): malformed, in use, or without the secret that --control needs.

@@ -375,9 +375,9 @@ class NodePoolTest : public testing::Test {
   SubmitterActor submitter_;
 };
 
-class NodePoolWithoutTimeout : public NodePoolTest {
+class NodePoolWithShortGrace : public NodePoolTest {
  protected:
-  NodePoolWithoutTimeout() { grace_ = std::chrono::milliseconds(1); }
+  NodePoolWithShortGrace() { grace_ = std::chrono::milliseconds(1); }
 };
 
 class NodePoolAfterALoss : public NodePoolTest {
@@ -385,7 +385,7 @@ class NodePoolAfterALoss : public NodePoolTest {
   NodePoolAfterALoss() { lost_grace_ = std::chrono::milliseconds(1); }
 };
 
-class NodePoolThatGivesUp : public NodePoolWithoutTimeout {
+class NodePoolThatGivesUp : public NodePoolWithShortGrace {
  protected:
   NodePoolThatGivesUp() { kill_grace_ = std::chrono::milliseconds(1); }
 };
@@ -1253,7 +1253,7 @@ TEST_F(NodePoolTest, PassesSignalsOnAndKillsAtTheSecondInterrupt) {
   EXPECT_TRUE(await_signal(1, SIGKILL));
 }
 
-TEST_F(NodePoolWithoutTimeout, KillsWhoDoesNotEndInTime) {
+TEST_F(NodePoolWithShortGrace, KillsWhoDoesNotEndInTime) {
   const std::int64_t id = begin_job();
   signal(id, SIGTERM);
   EXPECT_TRUE(await_signal(0, SIGKILL));

@@ -13,6 +13,7 @@
 
 #include "net/ucx/ucx.hpp"
 #include "tests/apps/cluster/job_processes.hpp"
+#include "tests/apps/control/control_run.hpp"
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
@@ -220,10 +221,7 @@ TEST_F(Rejoin, AProcessReturnsToAResumedRunWhoseSettingsHaveChanged) {
   while (fs::read_symlink(latest) == before && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   ASSERT_NE(fs::read_symlink(latest), before) << "it has not continued";
-  const std::vector<std::string> change = {"control", out_.string(), "set", "weight-decay=0.002"};
-  ProcessResult set = run_process(change);
-  for (int i = 0; i < 20 && set.err.find("ask again") != std::string::npos; ++i)
-    set = run_process(change);
+  const ProcessResult set = ControlledJob::set_at(out_.string(), {"weight-decay=0.002"});
   ASSERT_EQ(set.exit_code, 0) << set.describe();
   const auto has_changed = [&] {
     return read_file(latest / "job.toml").find("weight-decay = 0.002") != std::string::npos;

@@ -46,6 +46,19 @@ class ControlledJob {
                                   const std::vector<std::string>& environment = {}) {
     return run_here(with({"control", target}, action), environment);
   }
+  // Asks again where a rank of a busy machine has not answered in time.
+  ProcessResult set(const std::vector<std::string>& settings) const {
+    return set_at(out_.string(), settings);
+  }
+  static ProcessResult set_at(const std::string& target, const std::vector<std::string>& settings) {
+    const std::vector<std::string> action = with({"set"}, settings);
+    ProcessResult result = control_at(target, action);
+    for (int i = 0; i < 60 && result.err.find("ask again") != std::string::npos; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      result = control_at(target, action);
+    }
+    return result;
+  }
   // Null where there is none.
   nlohmann::json status() const {
     const ProcessResult result = control({"status", "--json"});

@@ -29,17 +29,6 @@ nlohmann::json wait_for_view(const ControlledJob& job, std::int64_t view) {
   });
 }
 
-// Again where a rank of a busy machine has not answered in time.
-ProcessResult patient_set(const ControlledJob& job, const std::vector<std::string>& settings) {
-  const std::vector<std::string> action = with({"set"}, settings);
-  ProcessResult set = job.control(action);
-  for (int i = 0; i < 60 && set.err.find("ask again") != std::string::npos; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    set = job.control(action);
-  }
-  return set;
-}
-
 void expect_nothing_lost(const nlohmann::json& counts, std::int64_t most_dropped) {
   EXPECT_EQ(counts["produced"].get<std::int64_t>(),
             counts["applied"].get<std::int64_t>() + counts["pending"].get<std::int64_t>() +
@@ -65,7 +54,7 @@ TEST(ControlWiring, OneAlgorithmAfterTheOther) {
                                                {"algorithm=eager-majority"},
                                                {"algorithm=osgp"}}) {
       SCOPED_TRACE(settings.front());
-      const ProcessResult set = patient_set(job, settings);
+      const ProcessResult set = job.set(settings);
       ASSERT_EQ(set.exit_code, 0) << set.describe();
       const auto status = wait_for_view(job, view += 2);
       ASSERT_EQ(status["view"], view) << status << job.describe();
@@ -96,7 +85,7 @@ TEST(ControlWiring, ACheckpointFromBeforeAChangeIsContinued) {
   const auto state = job.out() / "checkpoint" / "latest" / "job.toml";
   ASSERT_TRUE(job.status_when([&](const nlohmann::json&) { return std::filesystem::exists(state); })
                   .is_object());
-  const ProcessResult set = patient_set(job, {"algorithm=sgp", "lr=0.01"});
+  const ProcessResult set = job.set({"algorithm=sgp", "lr=0.01"});
   ASSERT_EQ(set.exit_code, 0) << set.describe();
   wait_for_view(job, 3);
   for (const std::size_t process : {0, 1}) job.process(process).signal(SIGKILL);
