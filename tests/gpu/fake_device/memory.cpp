@@ -118,17 +118,32 @@ void protect(const char* begin, const PinnedBlock& block) {
   mprotect(const_cast<char*>(begin), rounded(block.bytes, kPage), access);
 }
 
-// The thread that faults works on its own memory, so that it holds none of the locks here.
+// Forgets what the host has waited for. Called under the mutex.
+void forget_known(const char* begin, PinnedBlock& block) {
+  auto& uses = block.uses;
+  const auto over = std::remove_if(uses.begin(), uses.end(), [](const PinnedUse& use) {
+    return order().host_knows(use.stream, use.time);
+  });
+  if (over == uses.end()) return;
+  uses.erase(over, uses.end());
+  protect(begin, block);
+}
+
+// The thread that faults works on its own memory, so that it holds none of the locks here. Another
+// thread may have waited by now: for a moment pages are still closed that the host may touch.
 void on_fault(int number, siginfo_t* info, void* context) {
   Memory& m = memory();
   {
     const std::lock_guard<std::mutex> lock(m.mutex);
     const auto found = block_around(m, info->si_addr);
-    if (found != m.pinned_blocks.end() && !found->second.uses.empty()) {
+    if (found != m.pinned_blocks.end()) {
+      auto& [begin, block] = *found;
+      forget_known(begin, block);
+      if (block.uses.empty()) return;
       order().violation("the host touches pinned memory before it has waited for '" +
-                        found->second.uses.back().work + "'");
-      found->second.uses.clear();
-      protect(found->first, found->second);
+                        block.uses.back().work + "'");
+      block.uses.clear();
+      protect(begin, block);
       return;
     }
     if (m.device.has(info->si_addr))
@@ -205,15 +220,7 @@ void use_pinned(const void* address, const std::string& work, bool writes, std::
 void open_pinned() {
   Memory& m = memory();
   const std::lock_guard<std::mutex> lock(m.mutex);
-  for (auto& [address, block] : m.pinned_blocks) {
-    auto& uses = block.uses;
-    const auto over = std::remove_if(uses.begin(), uses.end(), [](const PinnedUse& use) {
-      return order().host_knows(use.stream, use.time);
-    });
-    if (over == uses.end()) continue;
-    uses.erase(over, uses.end());
-    protect(address, block);
-  }
+  for (auto& [address, block] : m.pinned_blocks) forget_known(address, block);
 }
 
 }  // namespace grapevine::fake
