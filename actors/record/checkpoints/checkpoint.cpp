@@ -250,6 +250,26 @@ Expected<std::vector<std::optional<FileMark>>> read_job(const fs::path& folder,
   }
 }
 
+Expected<Checkpoint> read_files(const fs::path& folder) {
+  Checkpoint checkpoint;
+  // The canonical path, from which its siblings are found.
+  std::error_code unknown;
+  const fs::path real = fs::canonical(folder, unknown);
+  checkpoint.path = (unknown ? folder : real).string();
+  const auto marks = read_job(folder, checkpoint);
+  if (!marks) return marks.error();
+  for (std::size_t rank = 0; rank < marks->size(); ++rank) {
+    if (checkpoint.is_lost(static_cast<Rank>(rank))) {
+      checkpoint.ranks.emplace_back();
+      continue;
+    }
+    auto state = read_rank((folder / rank_file(rank)).string(), (*marks)[rank]);
+    if (!state) return state.error();
+    checkpoint.ranks.push_back(std::move(*state));
+  }
+  return checkpoint;
+}
+
 }  // namespace
 
 FileMark mark_of(const std::vector<char>& bytes) {
@@ -282,29 +302,12 @@ Expected<std::string> write_checkpoint(const std::string& folder, const JobIdent
 }
 
 Expected<Checkpoint> read_checkpoint(const std::string& path) {
-  const std::string found = checkpoint_at(path);
-  if (found.empty())
+  return read_newest(path, [&path](const std::string& folder) -> Expected<Checkpoint> {
+    if (!folder.empty()) return read_files(folder);
     return bad_input(path +
                      ": holds no checkpoint: expected job.json in it, in latest/, in "
                      "checkpoint/latest/ or in a folder of checkpoint/");
-  const fs::path folder = found;
-  Checkpoint checkpoint;
-  // The canonical path, from which its siblings are found.
-  std::error_code unknown;
-  const fs::path real = fs::canonical(folder, unknown);
-  checkpoint.path = (unknown ? folder : real).string();
-  const auto marks = read_job(folder, checkpoint);
-  if (!marks) return marks.error();
-  for (std::size_t rank = 0; rank < marks->size(); ++rank) {
-    if (checkpoint.is_lost(static_cast<Rank>(rank))) {
-      checkpoint.ranks.emplace_back();
-      continue;
-    }
-    auto state = read_rank((folder / rank_file(rank)).string(), (*marks)[rank]);
-    if (!state) return state.error();
-    checkpoint.ranks.push_back(std::move(*state));
-  }
-  return checkpoint;
+  });
 }
 
 bool has_its_mark(const std::string& checkpoint, const std::string& name) {

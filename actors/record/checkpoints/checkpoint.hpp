@@ -69,7 +69,7 @@ struct Checkpoint {
   std::vector<Value> by_rank(Read read) const;
 };
 
-// `path`: as checkpoint_at() has it.
+// `path`: as checkpoint_at() has it. A run may write new ones there and remove old ones meanwhile.
 // Errors (bad_input) name the file: one that is missing, damaged anywhere, or of another
 // checkpoint.
 Expected<Checkpoint> read_checkpoint(const std::string& path);

@@ -78,4 +78,10 @@ std::string checkpoint_at(const std::string& path) {
   return "";
 }
 
+std::string behind_link(const std::string& found) {
+  std::error_code no_link;
+  const fs::path target = fs::read_symlink(found, no_link);
+  return no_link ? found : (fs::path(found).parent_path() / target).string();
+}
+
 }  // namespace grapevine

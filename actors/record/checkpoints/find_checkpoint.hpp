@@ -15,4 +15,23 @@ inline constexpr char kUnfinishedPrefix[] = ".writing-";
 // that had continued from an earlier step cannot be told apart. Empty: there is none.
 std::string checkpoint_at(const std::string& path);
 
+// `found`, of checkpoint_at(), by the name of the checkpoint itself: a run that writes there passes
+// its links on to newer ones.
+std::string behind_link(const std::string& found);
+
+// What read(folder) makes of the checkpoint that `path` means; `folder` is empty where there is
+// none. A run that writes there removes old checkpoints, perhaps amid their reading: where
+// read() returns an error, or false, and another checkpoint is meant by then, that one is read.
+template <class Read>
+auto read_newest(const std::string& path, Read read) {
+  constexpr int kMostAttempts = 100;
+  std::string failed;
+  for (int attempt = 1;; ++attempt) {
+    const std::string folder = behind_link(checkpoint_at(path));
+    auto result = read(folder);
+    if (result || folder == failed || attempt == kMostAttempts) return result;
+    failed = folder;
+  }
+}
+
 }  // namespace grapevine

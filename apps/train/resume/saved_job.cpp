@@ -9,6 +9,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "actors/record/checkpoints/find_checkpoint.hpp"
 #include "apps/train/job_file.hpp"
 #include "apps/train/options/option_traits.hpp"
 #include "apps/train/train_folder.hpp"
@@ -59,9 +60,11 @@ Expected<std::string> saved_job_file(const std::string& resume) {
   const fs::path path = fs::canonical(resume, none);
   if (none) return std::string();
   // Of the state itself first: settings may have changed since.
+  const bool whole = read_newest(path.string(), [](const std::string& folder) {
+    return is_job_file(folder + "/" + kJobFileName) && has_its_mark(folder, kJobFileName);
+  });
   const std::string checkpoint = checkpoint_at(path.string());
   const std::string of_state = checkpoint + "/" + kJobFileName;
-  const bool whole = is_job_file(of_state) && has_its_mark(checkpoint, kJobFileName);
   if (!checkpoint.empty() && whole) return of_state;
   // Of earlier versions a checkpoint has none.
   const bool damaged = !checkpoint.empty() && fs::exists(of_state, none);

@@ -8,14 +8,18 @@
 
 #include <ATen/ATen.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
+#include "actors/record/checkpoints/checkpoint_keeper.hpp"
+#include "actors/record/checkpoints/find_checkpoint.hpp"
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
@@ -211,6 +215,47 @@ TEST_F(CheckpointFiles, ACopyWithoutLinksIsTakenByItsSteps) {
   EXPECT_EQ(fs::path(checkpoint_at(folder_.path())).filename(), "step-5") << "it is complete";
   fs::remove(file(5, 0));
   expect_refused(folder_.path(), "rank-0001.pt", "10 bytes");
+}
+
+// Those that are removed amid their reading, as by a run to which a process returns.
+TEST_F(CheckpointFiles, TheNextOneIsReadWhereOneEndsAmidItsReading) {
+  const auto next = [this](Step step) {
+    return write_checkpoint(folder_.path(), {{"lr", "0.1"}},
+                            {1, "step-" + std::to_string(step), {snapshot(0, step)}, {}, {}})
+        .ok();
+  };
+  Step step = 6;
+  const auto read = read_newest(folder_.path(), [&](const std::string& folder) {
+    if (step < 9) {
+      EXPECT_TRUE(next(++step));
+      fs::remove_all(folder);
+    }
+    return read_checkpoint(folder);
+  });
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->steps(), std::vector<Step>{9});
+}
+
+// The files of one checkpoint, in whatever order threads run.
+TEST_F(CheckpointFiles, AreReadWhileARunReplacesThem) {
+  std::atomic<bool> is_over{false};
+  std::thread run([&] {
+    CheckpointKeeper keeper(folder_.path(), KeptCheckpoints{false, false, 1}, false);
+    for (Step step = 7; !is_over; ++step) {
+      const auto written = write_checkpoint(
+          folder_.path(), {{"lr", "0.1"}},
+          {1, "step-" + std::to_string(step), {snapshot(0, step), snapshot(1, step)}, {}, {}});
+      ASSERT_TRUE(written.ok()) << written.error().message;
+      keeper.on_checkpoint(*written);
+    }
+  });
+  for (int i = 0; i < 200; ++i) {
+    const auto read = read_checkpoint(folder_.path());
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ(read->steps()[0], read->steps()[1]);
+  }
+  is_over = true;
+  run.join();
 }
 
 // A pipe would block its reader.
