@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
-#include <filesystem>
-#include <map>
 #include <optional>
 #include <ostream>
 #include <set>
@@ -14,9 +12,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "actors/record/files.hpp"
 #include "apps/console/console.hpp"
 #include "apps/console/json_text.hpp"
+#include "apps/simulate/campaign_files.hpp"
 #include "apps/simulate/checked_sim.hpp"
 #include "apps/simulate/forked_call.hpp"
 #include "apps/simulate/shrink.hpp"
@@ -91,13 +89,6 @@ std::string replay(const CLI::App& app, const SimOptions& options, std::int64_t 
 
 // ---- one run, in a process of its own ----
 
-struct Verdict {
-  std::vector<std::string> violations;
-  std::string faults, hash;
-  std::uint64_t events = 0;
-  double virtual_seconds = 0;
-};
-
 std::string run_and_report(const SimOptions& options) {
   ordered_json report;
   const auto outcome = run_checked(options);
@@ -121,8 +112,8 @@ std::string run_and_report(const SimOptions& options) {
 }
 
 // Errors (bad_input): the options.
-Expected<Verdict> verdict_of(const ForkedEnd& end) {
-  Verdict verdict;
+Expected<SeedVerdict> verdict_of(const ForkedEnd& end) {
+  SeedVerdict verdict;
   if (!end.text) {
     verdict.violations.push_back("process: " + end.text.error().message);
     return verdict;
@@ -141,8 +132,8 @@ Expected<Verdict> verdict_of(const ForkedEnd& end) {
   return verdict;
 }
 
-Expected<Verdict> run_alone(const SimOptions& options) {
-  Expected<Verdict> verdict = Error{Errc::failed, "not run"};
+Expected<SeedVerdict> run_alone(const SimOptions& options) {
+  Expected<SeedVerdict> verdict = Error{Errc::failed, "not run"};
   const auto done = run_forked(
       1, 1, kTimeout, [&](std::int64_t) { return run_and_report(options); },
       [&](std::int64_t, const ForkedEnd& end) {
@@ -154,7 +145,7 @@ Expected<Verdict> run_alone(const SimOptions& options) {
 }
 
 // The faults that the first of the run's violations needs.
-std::string shrunk(const SimOptions& options, const Verdict& verdict) {
+std::string shrunk(const SimOptions& options, const SeedVerdict& verdict) {
   auto faults = parse_faults(verdict.faults, FaultBounds::of_known_plan());
   // A process that crashed has not named its faults.
   if (!faults || faults->empty()) return verdict.faults;
@@ -171,42 +162,12 @@ std::string shrunk(const SimOptions& options, const Verdict& verdict) {
 
 // ---- the campaign ----
 
-constexpr char kTableHeading[] =
-    "seed,failed,events,virtual_seconds,trace_hash,faults,violations\n";
-
-// Of a list or a sentence: in quotes, which it has twice.
-std::string csv_cell(const std::string& text) {
-  std::string cell = "\"";
-  for (const char c : text) cell += c == '"' ? "\"\"" : c == '\n' ? " " : std::string(1, c);
-  return cell + "\"";
-}
-
-std::string table_row(std::int64_t seed, const Verdict& verdict) {
-  std::string violations;
-  for (const std::string& one : verdict.violations)
-    violations += (violations.empty() ? "" : "; ") + one;
-  return fmt::format("{},{},{},{:.9g},{},{},{}\n", seed, verdict.violations.empty() ? 0 : 1,
-                     verdict.events, verdict.virtual_seconds, verdict.hash,
-                     csv_cell(verdict.faults), csv_cell(violations));
-}
-
-// The folder of a campaign. Errors (bad_input): it has files, or cannot be written to.
-Expected<void> make_campaign_folder(const TrainOptions& options) {
-  if (options.out.empty()) return {};
-  if (auto ready = ensure_writable_directory(options.out); !ready) return ready;
-  std::error_code error;
-  const bool empty = std::filesystem::is_empty(options.out, error);
-  if (error || (!empty && !options.overwrite))
-    return bad_input("--out " + options.out +
-                     ": has files: choose another folder for the campaign, or replace its "
-                     "seeds.csv and campaign.json with --overwrite");
-  return {};
-}
-
 class Campaign {
  public:
-  Campaign(const CLI::App& app, const SimOptions& options, Seeds seeds, Console& console)
-      : app_(app), options_(options), seeds_(seeds), console_(console) {}
+  // `files`: null, where the campaign writes none.
+  Campaign(const CLI::App& app, const SimOptions& options, Seeds seeds, CampaignFiles* files,
+           Console& console)
+      : app_(app), options_(options), seeds_(seeds), files_(files), console_(console) {}
 
   Expected<void> run() {
     const std::int64_t cores = std::max(1u, std::thread::hardware_concurrency());
@@ -218,8 +179,10 @@ class Campaign {
     if (!done) return done;
     if (refused_) return *refused_;
     report();
-    if (auto written = write_files(); !written) return written;
-    if (failures_.empty()) return {};
+    const Expected<void> written = write_files();
+    if (failures_.empty()) return written;
+    // The seeds are what the campaign is for: their failure is its error.
+    if (!written) console_.err << written.error().message << std::endl;
     return Error{Errc::failed, std::to_string(failures_.size()) + " of " +
                                    std::to_string(seeds_.count()) +
                                    " seeds failed: the lines above repeat them"};
@@ -239,7 +202,7 @@ class Campaign {
       return false;
     }
     ++done_;
-    if (!options_.train.out.empty()) rows_[seed] = table_row(seed, *verdict);
+    if (files_ != nullptr) files_->add(seed, *verdict);
     events_ += verdict->events;
     virtual_seconds_ += verdict->virtual_seconds;
     if (!verdict->violations.empty()) add_failure(seed, *verdict);
@@ -247,7 +210,7 @@ class Campaign {
     return true;
   }
 
-  void add_failure(std::int64_t seed, const Verdict& verdict) {
+  void add_failure(std::int64_t seed, const SeedVerdict& verdict) {
     // A process that crashed has not reported the faults that it drew.
     std::string faults = verdict.faults.empty() ? options_.fail : verdict.faults;
     if (options_.minimize && !verdict.faults.empty()) faults = shrunk(of_seed(seed), verdict);
@@ -275,13 +238,9 @@ class Campaign {
             {"failures", failures_}};
   }
 
-  Expected<void> write_files() const {
-    const std::filesystem::path out = options_.train.out;
-    if (out.empty()) return {};
-    std::string table = kTableHeading;
-    for (const auto& [seed, row] : rows_) table += row;
-    if (auto written = write_file_atomically(out / "seeds.csv", table); !written) return written;
-    return write_file_atomically(out / "campaign.json", json_text(figures(), 2) + "\n");
+  Expected<void> write_files() {
+    if (files_ == nullptr) return {};
+    return files_->commit(json_text(figures(), 2) + "\n");
   }
 
   void report() {
@@ -298,13 +257,13 @@ class Campaign {
   const CLI::App& app_;
   const SimOptions& options_;
   const Seeds seeds_;
+  CampaignFiles* const files_;
   Console& console_;
   std::optional<Error> refused_;
   std::int64_t done_ = 0;
   std::uint64_t events_ = 0;
   double virtual_seconds_ = 0;
   std::vector<ordered_json> failures_;
-  std::map<std::int64_t, std::string> rows_;  // of the table, by seed; with --out
 };
 
 }  // namespace
@@ -325,8 +284,11 @@ Expected<void> run_campaign(const CLI::App& app, const SimOptions& options, Cons
   if (auto checked = check_sim_options(options); !checked) return checked;
   const auto seeds = parse_seeds(options.seeds);
   if (!seeds) return seeds.error();
-  if (auto made = make_campaign_folder(options.train); !made) return made;
-  return Campaign(app, options, *seeds, console).run();
+  const TrainOptions& train = options.train;
+  if (train.out.empty()) return Campaign(app, options, *seeds, nullptr, console).run();
+  auto files = CampaignFiles::create(train.out, train.overwrite, seeds->first);
+  if (!files) return files.error();
+  return Campaign(app, options, *seeds, &*files, console).run();
 }
 
 Expected<void> run_minimize(const CLI::App& app, const SimOptions& options, Console& console) {

@@ -106,6 +106,7 @@ void leave_out_variables(CLI::App& app, SimOptions& options) {
     return from_environment(*app.get_option(name));
   };
   if (is_variable("--jobs") && options.seeds.empty()) options.jobs = 0;
+  if (is_variable("--out") && options.minimize && options.seeds.empty()) options.train.out.clear();
   for (const std::string& name : options_with(OptionTraits::kRefusedInSimulation)) {
     if (!is_variable("--" + name)) continue;
     app.get_option("--" + name)->clear();  // job.toml and a campaign's commands do not state it
@@ -138,6 +139,10 @@ Expected<void> check_sim_options(const SimOptions& o) {
                      " is the number of processes of a campaign: give --seeds A..B as well");
   if (o.twice && o.seeds.empty() && !o.minimize)
     return bad_input("--twice is for campaigns: give --seeds A..B as well");
+  if (o.minimize && o.seeds.empty() && !t.out.empty())
+    return bad_input("--out " + t.out +
+                     " does not go with --minimize, which writes no files: leave it out, or give "
+                     "--seeds A..B as well");
   return {};
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,6 +16,7 @@
 #include "tests/apps/process.hpp"
 #include "tests/apps/train/train_run.hpp"
 #include "tests/apps/verb_runner.hpp"
+#include "tests/file_size_limit.hpp"
 
 namespace grapevine {
 namespace simulate_command_test {
@@ -671,7 +673,66 @@ TEST(SimulateCommand, ACampaignWritesATableOfItsSeeds) {
   const ProcessResult again = campaign(options);
   EXPECT_EQ(again.exit_code, 2) << again.describe();
   EXPECT_NE(again.err.find("has files"), std::string::npos) << again.describe();
-  EXPECT_EQ(campaign(with(options, {"--overwrite"})).exit_code, 0);
+
+  std::vector<std::string> others = with(options, {"--overwrite"});
+  *std::find(others.begin(), others.end(), "4..6") = "7..7";
+  const ProcessResult replaced = campaign(others);
+  EXPECT_EQ(replaced.exit_code, 0) << replaced.describe();
+  std::ifstream new_table(out + "/seeds.csv");
+  std::getline(new_table, line);
+  ASSERT_TRUE(std::getline(new_table, line));
+  EXPECT_EQ(line.rfind("7,0,", 0), 0U) << line;
+  EXPECT_FALSE(std::getline(new_table, line)) << line;
+}
+
+// A deadline that a pause exceeds, and a disk without room for the table.
+TEST(SimulateCommand, FailedSeedsAreTheErrorOfACampaignAlsoWhereItsFilesCannotBeWritten) {
+  const std::string out = folder("campaign_failed");
+  const std::vector<std::string> options = {"--algorithm", "ar",  "--seeds",    "3..3",
+                                            "--deadline",  "0.8", "--fail",     "pause=2@50ms+1s",
+                                            "--out",       out,   "--overwrite"};
+  ProcessResult result;
+  {
+    const FileSizeLimit limit(100);
+    result = campaign(options);
+  }
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_EQ(ProcessResult::last_line(result.err).rfind("error: 1 of 1 seeds failed", 0), 0U)
+      << result.describe();
+  EXPECT_NE(result.err.find("seeds.csv': File too large"), std::string::npos) << result.describe();
+  EXPECT_FALSE(std::filesystem::exists(out + "/seeds.csv"));
+
+  result = campaign(options);
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  // The command that repeats the seed writes no files.
+  const auto command = result.err.find("grapevine simulate ");
+  ASSERT_NE(command, std::string::npos) << result.describe();
+  const std::string line = result.err.substr(command, result.err.find('\n', command) - command);
+  EXPECT_NE(line.find("--seeds 3..3"), std::string::npos) << line;
+  for (const char* option : {"--out", "--overwrite"})
+    EXPECT_EQ(line.find(option), std::string::npos) << line;
+  std::ifstream table(out + "/seeds.csv");
+  std::string row;
+  std::getline(table, row);
+  ASSERT_TRUE(std::getline(table, row));
+  EXPECT_EQ(row.rfind("3,1,", 0), 0U) << row;
+  EXPECT_NE(row.find(",\"pause=2@50ms+1s\",\"liveness: "), std::string::npos) << row;
+}
+
+// It writes no files: a variable, as of a cluster's profile, is left out.
+TEST(SimulateCommand, MinimizeAloneRefusesAFolder) {
+  const std::string options = "--minimize --workers 2 --steps 3 --maths none --parameters 99";
+  const auto refused = kVerb.run(options + " --out " + folder("minimized"), false);
+  ASSERT_FALSE(refused.result.ok());
+  EXPECT_EQ(refused.result.error().code, Errc::bad_input);
+  EXPECT_NE(refused.result.error().message.find("does not go with --minimize"), std::string::npos)
+      << refused.result.error().message;
+  ProcessOptions profile;
+  profile.environment = {"GRAPEVINE_OUT=" + folder("minimized")};
+  const ProcessResult alone = run_process({"simulate", "--minimize", "--workers", "2", "--steps",
+                                           "3", "--maths", "none", "--parameters", "99"},
+                                          profile);
+  EXPECT_EQ(alone.exit_code, 0) << alone.describe();
 }
 
 // A deadline that a pause of a second exceeds, and no other fault.
