@@ -104,12 +104,16 @@ Error unknown_type(const std::string& path, const std::string& type) {
                           "' are not known; bool, integers of up to 64 bits with a sign or 32 "
                           "without, and floats are, in little endian";
   const std::string kind = type.empty() ? "" : type.substr(1), little = "<" + kind;
-  if (kind == "O")
-    return no_npy(
-        path,
-        "its values are Python objects, which need numpy.load(..., allow_pickle=True), and "
-        "only arrays of a numeric type are read",
-        "ARRAY.astype('float32')");
+  if (kind == "O") {
+    Error objects =
+        no_npy(path,
+               "its values are Python objects, which need numpy.load(..., allow_pickle=True), and "
+               "only arrays of a numeric type are read",
+               "ARRAY.astype('float32')");
+    // Floats in place of labels would make the task a regression.
+    objects.message += ", or 'int64' for labels and tokens";
+    return objects;
+  }
   if (kind == "u8") return no_npy(path, why, "ARRAY.astype('int64')");
   const bool other_order = kind == "u2" || kind == "u4" || (kind != "" && scalar_type(little));
   return other_order ? no_npy(path, why, "ARRAY.astype('" + little + "')") : no_npy(path, why);
