@@ -111,13 +111,13 @@ double left_margin_in(const std::string& script, const Figure& figure) {
   return std::stod(script.substr(at + start.size())) * figure.width;
 }
 
-// Beside the axis stand its label, 26 pixels wide at most, and "0.000105" and the like.
+// Beside the axis stand its label, 26 pixels wide at most, "0.0001055" and the like, and 18 pixels
+// of the tics and the space around them.
 TEST(Figure, TheLeftMarginHasRoomForTheNumbersOfTheAxis) {
   Figure figure = figure_with(1);
   EXPECT_NEAR(left_margin_in(script_for(figure), figure), 96, 0.01) << "short numbers";
   figure.panels[0].curves[0] = {{0, 0.000105, 0.000105, 0.000105}, {1, 0.00011, 0.00011, 0.00011}};
-  EXPECT_GT(left_margin_in(script_for(figure), figure), 26 + 9 * 7.5);
-  EXPECT_GT(left_margin_in(script_for(figure), figure), 96);
+  EXPECT_GT(left_margin_in(script_for(figure), figure), 26 + 9 * 7.5 + 18);
   figure.panels[0].curves[0] = {{0, -1e-9, -1e-9, -1e-9}, {1, 1, 1, 1}};
   EXPECT_LT(left_margin_in(script_for(figure), figure), 200);
 }
