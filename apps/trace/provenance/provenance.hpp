@@ -70,6 +70,8 @@ struct TracedUpdate {
 
 struct Provenance {
   StepName step;
+  // The trace has its gradient or its end; without, it was begun or messages arrived in it.
+  bool taken = false;
   TraceTime done_ns;
   bool dropped = false;               // the worker gave the gradient of this step up
   std::vector<TracedUpdate> updates;  // by time, worker and step

@@ -127,6 +127,7 @@ void print_step_line(const Provenance& provenance, bool serves, std::ostream& ou
   out << (serves ? fmt::format("Version {} of rank {}, a server", step, rank)
                  : fmt::format("Step {} of rank {}", step, rank));
   if (provenance.done_ns) out << ", done at " << time_cell(provenance.done_ns);
+  if (!provenance.taken) out << ", not taken in this trace";
   const std::size_t updates = provenance.updates.size();
   out << fmt::format(": {} update{}\n", updates == 0 ? "no" : std::to_string(updates),
                      updates == 1 ? "" : "s");
@@ -152,6 +153,7 @@ ordered_json provenance_json(const Provenance& provenance,
   ordered_json object;
   object["rank"] = provenance.step.rank;
   object["step"] = provenance.step.step;
+  object["taken"] = provenance.taken;
   object["done_s"] = time_json(provenance.done_ns);
   object["dropped"] = provenance.dropped;
   object["updates"] = ordered_json::array();

@@ -55,9 +55,12 @@ void UpdateFinder::add(const TraceRecord& record) {
   if (record.rank != step_.rank) return;
   if (record.kind == EventKind::dropped && record.origin_step == step_.step) found.dropped = true;
   if (!shows_step(record)) return;
-  const bool taken = record.kind == EventKind::produced || record.kind == EventKind::step_done;
-  steps_.add(record.step, serves_ || taken);
-  if (record.step == step_.step) add_of_step(record);
+  const bool taken =
+      serves_ || record.kind == EventKind::produced || record.kind == EventKind::step_done;
+  steps_.add(record.step, taken);
+  if (record.step != step_.step) return;
+  found.taken = found.taken || taken;
+  add_of_step(record);
 }
 
 // A rank that gives an older model to an operation takes its result later, if at all.

@@ -448,6 +448,26 @@ TEST(Provenance, ReportsReadAsSentences) {
   EXPECT_NE(text.find("; version 7 of rank 2\n"), std::string::npos) << text;
 }
 
+TEST(Provenance, AStepThatWasOnlyBegunIsSaidNotToBeTaken) {
+  TraceFolder folder(2, 1);
+  for (const Step step : {0, 1}) add_gradient(folder, 0, step, step, 1000 * step);
+  folder.add(EventKind::step_done, 1200, 0, 0);
+  folder.add(EventKind::asked, 2000, 0, 2);
+  folder.add(EventKind::applied, 2100, 0, 2).peer = 1;
+  folder.add(EventKind::applied, 2200, 2, 7).peer = 0;
+  const auto first_line = [&folder](Rank rank, Step step) {
+    std::ostringstream out;
+    print_provenance(found(folder, rank, step), 2, TerminalStyle{}, out);
+    return out.str().substr(0, out.str().find('\n'));
+  };
+  EXPECT_EQ(first_line(0, 2), "Step 2 of rank 0, not taken in this trace: 1 update");
+  EXPECT_EQ(first_line(0, 1), "Step 1 of rank 0: no updates") << "its gradient was computed";
+  EXPECT_EQ(first_line(0, 0).find("not taken"), std::string::npos) << first_line(0, 0);
+  EXPECT_EQ(first_line(2, 7).find("not taken"), std::string::npos) << first_line(2, 7);
+  EXPECT_EQ(provenance_json(found(folder, 0, 2), {})["taken"], false);
+  EXPECT_EQ(provenance_json(found(folder, 0, 1), {})["taken"], true);
+}
+
 TEST(Provenance, JsonHasNullWhereTheTraceHasNothing) {
   TraceFolder folder(2);
   add_operation(folder, 1, {0, 1}, {0}, 0);
