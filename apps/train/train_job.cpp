@@ -33,6 +33,7 @@
 #include "gpu/objective.hpp"
 #include "gpu/precision.hpp"
 #include "messages/text/names.hpp"
+#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
@@ -159,6 +160,15 @@ Expected<void> check_rates_and_optimizer(const TrainOptions& o) {
   return {};
 }
 
+// In place of the ranks of a job that is not known.
+Error of_any_job(Error error) {
+  const auto ranks = error.message.find(", with ranks in ");
+  if (ranks != std::string::npos)
+    error.message = error.message.substr(0, ranks) +
+                    ", with ranks of the job: first its workers, from 0, then its servers";
+  return error;
+}
+
 // Neither the ranks that train nor the servers behind them are known: each term has to fit some
 // number of them.
 Expected<void> check_delay(const TrainOptions& o) {
@@ -166,15 +176,23 @@ Expected<void> check_delay(const TrainOptions& o) {
   std::istringstream terms(o.delay);
   for (std::string term; std::getline(terms, term, ',');) {
     const auto of_workers = parse_delay(term, kMost, seed_of(o));
-    if (!of_workers && !parse_delay(term, 1, seed_of(o), kMost)) return of_workers.error();
+    if (!of_workers && !parse_delay(term, 1, seed_of(o), kMost))
+      return of_any_job(of_workers.error());
   }
   return {};
 }
 
 // Another machine may have GPUs, and as many as a device can name.
 Expected<void> check_device(const TrainOptions& o) {
-  const Gpus all{true, std::numeric_limits<at::DeviceIndex>::max()};
-  if (auto known = choose_device(o.device, all, 0); !known) return known.error();
+  constexpr int kMost = std::numeric_limits<at::DeviceIndex>::max();
+  const std::string prefix = "cuda:";
+  if (o.device.rfind(prefix, 0) == 0)
+    if (const auto gpu = number_in<std::int64_t>(o.device.substr(prefix.size()));
+        gpu && *gpu >= kMost)
+      return bad_input("--device " + o.device +
+                       ": no machine has so many GPUs: give the number that the GPU has on its "
+                       "machine, from 0, or cuda");
+  if (auto known = choose_device(o.device, Gpus{true, kMost}, 0); !known) return known.error();
   return {};
 }
 
