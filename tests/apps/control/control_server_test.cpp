@@ -267,23 +267,31 @@ TEST(ControlNonces, CountOnceAndForAWhile) {
   EXPECT_FALSE(nonces.use(nonce, now + ControlNonces::kValid));  // it is forgotten, and too old
 }
 
-// ---- with TLS
+// The folder of a run whose process 0 accepts no connection by itself.
+struct SilentRun {
+  SilentRun() {
+    std::ofstream(folder.path() / "job.toml") << "\n";
+    address.sun_family = AF_UNIX;
+    (folder.path() / "control.sock").string().copy(address.sun_path, sizeof address.sun_path - 1);
+    EXPECT_EQ(::bind(socket.get(), place(), sizeof address), 0);
+    EXPECT_EQ(::listen(socket.get(), 2), 0);
+  }
+  const sockaddr* place() const { return reinterpret_cast<const sockaddr*>(&address); }
+
+  const TemporaryDirectory folder;
+  sockaddr_un address{};
+  FileDescriptor socket{::socket(AF_UNIX, SOCK_STREAM, 0)};
+};
 
 // A stopped process 0 takes no connection: as many wait as the system keeps, and it refuses others.
 TEST(ControlClient, AStoppedProcessHasNotEnded) {
-  const TemporaryDirectory folder;
-  std::ofstream(folder.path() / "job.toml") << "\n";
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  (folder.path() / "control.sock").string().copy(address.sun_path, sizeof address.sun_path - 1);
-  const auto* const place = reinterpret_cast<const sockaddr*>(&address);
-  const auto connected = [place] {
+  SilentRun stopped;
+  const auto& folder = stopped.folder;
+  const auto connected = [&stopped] {
     FileDescriptor made(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
-    return std::pair(::connect(made.get(), place, sizeof address) == 0, std::move(made));
+    return std::pair(::connect(made.get(), stopped.place(), sizeof stopped.address) == 0,
+                     std::move(made));
   };
-  FileDescriptor stopped(::socket(AF_UNIX, SOCK_STREAM, 0));
-  ASSERT_EQ(::bind(stopped.get(), place, sizeof address), 0);
-  ASSERT_EQ(::listen(stopped.get(), 2), 0);
   std::vector<FileDescriptor> waiting;
   for (auto [made, one] = connected(); made; std::tie(made, one) = connected())
     waiting.push_back(std::move(one));
@@ -297,10 +305,31 @@ TEST(ControlClient, AStoppedProcessHasNotEnded) {
   };
   EXPECT_EQ(error_of().code, Errc::timeout);
   EXPECT_THAT(error_of().message, HasSubstr("does not answer"));
-  stopped.reset();
+  stopped.socket.reset();
   EXPECT_EQ(error_of().code, Errc::bad_input);
   EXPECT_THAT(error_of().message, HasSubstr("has ended"));
 }
+
+// Longer than what the connection holds, so that the client still writes when process 0 ends.
+TEST(ControlClient, AProcessThatEndsAmidARequestDoesNotEndItsClient) {
+  constexpr std::size_t kLong = std::size_t{16} << 20;
+  SilentRun run;
+  auto client = ControlClient::find(run.folder.path().string(), [](const char*) { return ""; });
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  std::thread process([&run] {
+    FileDescriptor accepted(::accept(run.socket.get(), nullptr, nullptr));
+    char first = 0;
+    EXPECT_EQ(::read(accepted.get(), &first, 1), 1);
+    run.socket.reset();
+    accepted.reset();
+  });
+  const auto answer = client->ask("set", {{"text", std::string(kLong, 'x')}});
+  process.join();
+  ASSERT_FALSE(answer.ok());
+  EXPECT_THAT(answer.error().message, HasSubstr("does not run"));
+}
+
+// ---- with TLS
 
 class ControlTlsTest : public ControlServerTest {
  protected:
