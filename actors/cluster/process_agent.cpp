@@ -55,6 +55,10 @@ void ProcessAgentState::on_expect_process(std::int32_t process) {
   if (is_other(process) && config_.expect_process) config_.expect_process(process);
 }
 
+void ProcessAgentState::on_state_arrival(const StateArrival& arrival) {
+  if (!ending_) config_.observer->on_state_arrival(arrival);
+}
+
 // The coordinator announces its end: without that message it died, or the network failed.
 void ProcessAgentState::on_down(const caf::down_msg& down) {
   if (run_.tracer && run_.tracer.address() == down.source) {
@@ -127,6 +131,7 @@ LocalProcessAgent::behavior_type process_agent(
       [&state](ExpectProcess expected) { state.on_expect_process(expected.process); },
       [](Ping) { return Pong{}; },
       [&state](AskClock) { return state.read_clock(); },
+      [&state](const StateArrival& arrival) { state.on_state_arrival(arrival); },
       [&state](AssignRun& run) { state.assign(std::move(run)); },
   };
 }

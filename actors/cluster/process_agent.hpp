@@ -15,7 +15,7 @@ struct ProcessAgentConfig {
   std::int32_t process = 1;
   std::int32_t processes = 2;
   std::string coordinator;                // host:port, for messages
-  std::shared_ptr<RunObserver> observer;  // receives the end, and errors of the trace
+  std::shared_ptr<RunObserver> observer;  // receives the end, errors of the trace, and joins
   // Reports a lost process to the transport of this process. Must not block.
   std::function<void(std::int32_t process)> process_down;
   // The same for a lost process that is about to return.
@@ -32,7 +32,7 @@ struct AssignRun {
 };
 
 // The interface inside its own process.
-using LocalProcessAgent = ProcessAgentActor::extend<caf::reacts_to<AssignRun>>;
+using LocalProcessAgent = JoiningAgentActor::extend<caf::reacts_to<AssignRun>>;
 
 // Forwards signals to the supervisor, and the loss of a process to the transport. Ends this
 // process's actors when the run has ended or the coordinator is lost, and reports the end to the
@@ -49,6 +49,7 @@ class ProcessAgentState {
   void on_resume_from(const std::string& path) { resume_from_ = path; }
   void on_process_lost(std::int32_t process);
   void on_expect_process(std::int32_t process);
+  void on_state_arrival(const StateArrival& arrival);
   void on_down(const caf::down_msg& down);
   void on_exception(const std::exception_ptr& problem);
   void report_end();

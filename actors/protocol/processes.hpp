@@ -45,6 +45,17 @@ using ProcessAgentActor = caf::typed_actor<
     caf::reacts_to<ProcessLost>, caf::reacts_to<ExpectProcess>, caf::replies_to<Ping>::with<Pong>,
     caf::replies_to<AskClock>::with<ClockReading>>;
 
+// Inside a process that joins a run: its rank has so many bytes of the state that another one
+// sends. `trains`: it has all, and takes part from `step` on.
+struct StateArrival {
+  Rank rank = 0;
+  std::int64_t bytes = 0;
+  std::int64_t total = 0;
+  bool trains = false;
+  Step step = 0;
+};
+using JoiningAgentActor = ProcessAgentActor::extend<caf::reacts_to<StateArrival>>;
+
 // ---- how they are written ----
 
 template <class Inspector>
@@ -82,3 +93,5 @@ typename Inspector::result_type inspect(Inspector& f, RunEnded& m) {
 }
 
 }  // namespace grapevine
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::StateArrival)

@@ -48,7 +48,7 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
   PeerActor spawn_peer(Rank rank, const SupervisorActor& supervisor,
                        const EvaluatorActor& evaluator, const TracerActor& tracer);
   // REQUIRES: before spawn_peer(), in a process that joins a run that has begun.
-  void join_through(ProcessAgentActor agent) { agent_ = std::move(agent); }
+  void join_through(JoiningAgentActor agent) { agent_ = std::move(agent); }
 
   // The handle that other processes use: in virtual time, messages to it take the control delay.
   template <class Handle>
@@ -94,7 +94,7 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
   std::vector<PeerActor> later_servers_;
   ShardWriterActor shards_;  // null in process 0, and
   ModelSenderActor models_;
-  ProcessAgentActor agent_;
+  JoiningAgentActor agent_;
 };
 
 }  // namespace grapevine

@@ -48,7 +48,7 @@ struct PeerConfig {
   // See RunConfig::first_view(). Of no use to a rank that is none of its members.
   std::optional<SavedView> first_view;
   SupervisorActor supervisor;
-  ProcessAgentActor agent;   // of a process that joins a run that has begun; else null
+  JoiningAgentActor agent;   // of a process that joins a run that has begun; else null
   EvaluatorActor evaluator;  // null: no validation beside training
   TracerActor tracer;        // null: no trace
   ShardWriterActor shards;   // null: this is process 0; and

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/protocol/processes.hpp"
 #include "actors/protocol/supervisor.hpp"
 #include "actors/record/rank_figures.hpp"
 #include "actors/run/control/live_settings.hpp"
@@ -28,6 +29,8 @@ class RunObserver {
   virtual void on_rank_joined(Rank /*rank*/) {}
   // These settings have changed, for all ranks.
   virtual void on_changed(const LiveSettings& /*changed*/) {}
+  // In a process that joins the run: a rank of it receives its state, and then takes part.
+  virtual void on_state_arrival(const StateArrival& /*arrival*/) {}
   virtual void on_validation(Epoch epoch, const Evaluation& evaluation) = 0;
   virtual void on_checkpoint(const std::string& path) = 0;
   virtual void on_warning(const std::string& message) = 0;
@@ -48,6 +51,7 @@ class ForwardingObserver : public RunObserver {
   void on_rank_returned(Rank rank) override { inner_->on_rank_returned(rank); }
   void on_rank_joined(Rank rank) override { inner_->on_rank_joined(rank); }
   void on_changed(const LiveSettings& changed) override { inner_->on_changed(changed); }
+  void on_state_arrival(const StateArrival& arrival) override { inner_->on_state_arrival(arrival); }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override {
     inner_->on_validation(epoch, evaluation);
   }

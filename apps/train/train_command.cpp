@@ -34,6 +34,7 @@
 #include "apps/train/end/final_report.hpp"
 #include "apps/train/end/requested_stop.hpp"
 #include "apps/train/job_file.hpp"
+#include "apps/train/join/join_display.hpp"
 #include "apps/train/join/train_join.hpp"
 #include "apps/train/live/live_job.hpp"
 #include "apps/train/options/option_traits.hpp"
@@ -347,7 +348,7 @@ class TrainCommand : public Command {
   // process ends while the head still writes its files, and launchers kill a job of which one
   // process ends with another code than 0.
   static Expected<void> take_part(TrainJob& job, SignalFlags& signals, Console& console) {
-    const auto end = std::make_shared<RunEnd>();
+    const auto end = std::make_shared<JoinDisplay>(console.err);
     const RunResult result =
         run_to_the_end(std::move(job.run), end, nullptr, signals, nullptr, console);
     if (result.error) return *result.error;

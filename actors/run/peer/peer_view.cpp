@@ -214,6 +214,8 @@ void PeerState::begin_new_life(const InstallView& view) {
   meter_.begin_step(now());
   sequence_ = static_cast<std::uint64_t>(view.view) << kSequenceBits;
   trace_.view(trace_now(), model_.step, config_.rank);
+  if (config_.agent)
+    self_->send(config_.agent, StateArrival{config_.rank, 0, 0, true, model_.step});
 }
 
 // A role of the same kind, with the state of the one before.
@@ -323,6 +325,9 @@ void PeerState::on_state_chunk(const StateChunk& chunk) {
   const auto* begin = reinterpret_cast<const char*>(data.data_ptr<std::uint8_t>());
   bytes.insert(bytes.end(), begin, begin + data.numel());
   view_.state_bytes = chunk.total;
+  if (view_.joins && config_.agent)
+    self_->send(config_.agent, StateArrival{config_.rank, static_cast<std::int64_t>(bytes.size()),
+                                            chunk.total, false, 0});
   take_state_if_complete();
 }
 

@@ -184,6 +184,8 @@ TEST_F(Rejoin, TheAddressOfProcessZeroIsEnough) {
   kill(3);
   refused({"--lr", "0.5"}, "a secret", "lr = 0.5");
   processes_[3] = join({}, "a secret");
+  EXPECT_TRUE(process(3).wait_for_output("rank 3 receives the state of the run, "));
+  EXPECT_TRUE(process(3).wait_for_output("rank 3 takes part from step "));
   expect_return();
   EXPECT_TRUE(trains_again(3));
   expect_end(3, 3);
