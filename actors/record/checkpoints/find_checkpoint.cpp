@@ -1,5 +1,7 @@
 #include "actors/record/checkpoints/find_checkpoint.hpp"
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -78,10 +80,15 @@ std::string checkpoint_at(const std::string& path) {
   return "";
 }
 
-std::string behind_link(const std::string& found) {
+NamedCheckpoint named_checkpoint_at(const std::string& path) {
+  fs::path folder = checkpoint_at(path);
+  if (!folder.has_filename()) folder = folder.parent_path();  // of a name that ends in a slash
   std::error_code no_link;
-  const fs::path target = fs::read_symlink(found, no_link);
-  return no_link ? found : (fs::path(found).parent_path() / target).string();
+  const fs::path target = fs::read_symlink(folder, no_link);
+  if (!no_link) folder = folder.parent_path() / target;
+  struct stat job {};
+  const bool is_there = ::stat((folder / "job.json").c_str(), &job) == 0;
+  return {folder.string(), is_there ? job.st_ino : 0};
 }
 
 }  // namespace grapevine

@@ -1,6 +1,8 @@
 // Which checkpoint a path of a user means.
 #pragma once
+#include <cstdint>
 #include <string>
+#include <utility>
 
 namespace grapevine {
 
@@ -15,9 +17,17 @@ inline constexpr char kUnfinishedPrefix[] = ".writing-";
 // that had continued from an earlier step cannot be told apart. Empty: there is none.
 std::string checkpoint_at(const std::string& path);
 
-// `found`, of checkpoint_at(), by the name of the checkpoint itself: a run that writes there passes
-// its links on to newer ones.
-std::string behind_link(const std::string& found);
+// A checkpoint by its own name, not that of a link, which a run that writes there passes on to
+// newer ones. Another one may take the name: `file` tells them apart.
+struct NamedCheckpoint {
+  std::string folder;      // empty: there is none
+  std::uint64_t file = 0;  // the number of its job.json in the file system
+  bool operator==(const NamedCheckpoint& other) const {
+    return folder == other.folder && file == other.file;
+  }
+};
+// The one that checkpoint_at(path) means.
+NamedCheckpoint named_checkpoint_at(const std::string& path);
 
 // What read(folder) makes of the checkpoint that `path` means; `folder` is empty where there is
 // none. A run that writes there removes old checkpoints, perhaps amid their reading: where
@@ -25,12 +35,13 @@ std::string behind_link(const std::string& found);
 template <class Read>
 auto read_newest(const std::string& path, Read read) {
   constexpr int kMostAttempts = 100;
-  std::string failed;
+  NamedCheckpoint meant = named_checkpoint_at(path);
   for (int attempt = 1;; ++attempt) {
-    const std::string folder = behind_link(checkpoint_at(path));
-    auto result = read(folder);
-    if (result || folder == failed || attempt == kMostAttempts) return result;
-    failed = folder;
+    auto result = read(meant.folder);
+    if (result || attempt == kMostAttempts) return result;
+    NamedCheckpoint now = named_checkpoint_at(path);
+    if (now == meant) return result;
+    meant = std::move(now);
   }
 }
 

@@ -60,10 +60,11 @@ Expected<std::string> saved_job_file(const std::string& resume) {
   const fs::path path = fs::canonical(resume, none);
   if (none) return std::string();
   // Of the state itself first: settings may have changed since.
-  const bool whole = read_newest(path.string(), [](const std::string& folder) {
-    return is_job_file(folder + "/" + kJobFileName) && has_its_mark(folder, kJobFileName);
+  const bool whole = read_newest(resume, [](const std::string& folder) {
+    return !folder.empty() && is_job_file(folder + "/" + kJobFileName) &&
+           has_its_mark(folder, kJobFileName);
   });
-  const std::string checkpoint = checkpoint_at(path.string());
+  const std::string checkpoint = checkpoint_at(resume);
   const std::string of_state = checkpoint + "/" + kJobFileName;
   if (!checkpoint.empty() && whole) return of_state;
   // Of earlier versions a checkpoint has none.

@@ -53,7 +53,7 @@ class PeerCut : public VirtualActors {
     config.worker.delay = *parse_delay(delay, 2, 1);
     config.supervisor = played<SupervisorActor>();
     if (elsewhere) config.shards = played<ShardWriterActor>();
-    if (late) config.agent = played<ProcessAgentActor>();
+    if (late) config.agent = played<JoiningAgentActor>();
     config.detach_worker = false;
     if (room) {
       config.tracer = played<TracerActor>();
