@@ -106,7 +106,10 @@ void leave_out_variables(CLI::App& app, SimOptions& options) {
     return from_environment(*app.get_option(name));
   };
   if (is_variable("--jobs") && options.seeds.empty()) options.jobs = 0;
-  if (is_variable("--out") && options.minimize && options.seeds.empty()) options.train.out.clear();
+  // A cluster's profile means the folder of runs. Of a campaign, and of the command that repeats
+  // one of its seeds, each would find the files of the one before.
+  if (is_variable("--out") && (options.minimize || !options.seeds.empty()))
+    options.train.out.clear();
   for (const std::string& name : options_with(OptionTraits::kRefusedInSimulation)) {
     if (!is_variable("--" + name)) continue;
     app.get_option("--" + name)->clear();  // job.toml and a campaign's commands do not state it

@@ -719,8 +719,8 @@ TEST(SimulateCommand, FailedSeedsAreTheErrorOfACampaignAlsoWhereItsFilesCannotBe
   EXPECT_NE(row.find(",\"pause=2@50ms+1s\",\"liveness: "), std::string::npos) << row;
 }
 
-// It writes no files: a variable, as of a cluster's profile, is left out.
-TEST(SimulateCommand, MinimizeAloneRefusesAFolder) {
+// --minimize alone writes no files; a variable, as of a cluster's profile, is left out.
+TEST(SimulateCommand, FoldersOfRunsAreNotThoseOfCampaigns) {
   const std::string options = "--minimize --workers 2 --steps 3 --maths none --parameters 99";
   const auto refused = kVerb.run(options + " --out " + folder("minimized"), false);
   ASSERT_FALSE(refused.result.ok());
@@ -733,6 +733,11 @@ TEST(SimulateCommand, MinimizeAloneRefusesAFolder) {
                                            "3", "--maths", "none", "--parameters", "99"},
                                           profile);
   EXPECT_EQ(alone.exit_code, 0) << alone.describe();
+  const ProcessResult seeds = run_process({"simulate", "--seeds", "1..2", "--workers", "2",
+                                           "--steps", "3", "--maths", "none", "--parameters", "99"},
+                                          profile);
+  EXPECT_EQ(seeds.exit_code, 0) << seeds.describe();
+  EXPECT_FALSE(std::filesystem::exists(folder("minimized")));
 }
 
 // A deadline that a pause of a second exceeds, and no other fault.
