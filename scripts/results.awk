@@ -13,6 +13,7 @@
   entry = $3
   for (i = 4; i <= NF; ++i) entry = entry " " $i
   heard = broken = reading = 0
+  amid = ""
   if (unfound != "") { fail(entry); broken = 1 }
   unfound = ""
   next
@@ -20,11 +21,16 @@
 # Before the entry that it belongs to.
 /^(Unable to find|Could not find) executable/ { unfound = $0; next }
 /^Test Passed\.$/ { if (!heard && !broken) ++passed; next }
-/^Test Failed\.$/ { if (!broken) fail(entry); next }
-/^\[       OK \] .*\([0-9]+ ms\)$/ { ++passed; ++heard; next }
-/^\[  FAILED  \] .*\([0-9]+ ms\)$/ { fail($4); broken = 1; ++heard; next }
+/^Test Failed\.$/ {
+  if (amid != "") fail(amid " (its process ended, and ran no test behind it)")
+  else if (!broken) fail(entry)
+  next
+}
+/^\[ RUN      \] / { amid = $4; next }
+/^\[       OK \] .*\([0-9]+ ms\)$/ { ++passed; ++heard; amid = ""; next }
+/^\[  FAILED  \] .*\([0-9]+ ms\)$/ { fail($4); broken = 1; ++heard; amid = ""; next }
 /: Skipped$/ { reading = 1; reason = ""; next }
-/^\[  SKIPPED \] .*\([0-9]+ ms\)$/ && reading { reading = 0; skip(reason); ++heard; next }
+/^\[  SKIPPED \] .*\([0-9]+ ms\)$/ && reading { reading = 0; skip(reason); ++heard; amid = ""; next }
 reading && NF { reason = reason (reason == "" ? "" : " ") $0; next }
 
 function fail(name) {
