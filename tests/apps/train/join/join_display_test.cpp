@@ -31,7 +31,7 @@ TEST_F(JoinDisplayTest, SaysHowMuchOfTheStateIsThere) {
   EXPECT_EQ(at(1'000'000), "rank 3 receives the state of the run, 120 MB\n");
   EXPECT_EQ(at(2'000'000), "") << "at most every two seconds";
   now_ += 2s;
-  EXPECT_EQ(at(34'000'000), "rank 3: 34 MB of 120 MB\n");
+  EXPECT_EQ(at(34'000'000), "rank 3: 34.0 MB of 120 MB\n");
   EXPECT_EQ(at(35'000'000), "");
   now_ += 5s;
   EXPECT_EQ(at(kTotal), "");
