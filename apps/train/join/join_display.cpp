@@ -23,11 +23,11 @@ JoinDisplay::JoinDisplay(std::ostream& err, Clock clock) : err_(err), clock_(std
 
 void JoinDisplay::on_state_arrival(const StateArrival& arrival) {
   if (arrival.trains) {
-    has_begun_ = false;  // it may join again
+    receiving_.erase(arrival.rank);  // it may join again
     return say(
         fmt::format("rank {} takes part from step {}", arrival.rank, format_count(arrival.step)));
   }
-  if (!std::exchange(has_begun_, true))
+  if (receiving_.insert(arrival.rank).second)
     return say(fmt::format("rank {} receives the state of the run, {}", arrival.rank,
                            bytes_text(arrival.total)));
   if (arrival.bytes == arrival.total || clock_() - last_line_ < kInterval) return;

@@ -1,8 +1,9 @@
-// JoinDisplay: the lines of a process that joins a run, until its rank trains.
+// JoinDisplay: the lines of a process that joins a run, until its ranks train.
 #pragma once
 #include <chrono>
 #include <functional>
 #include <iosfwd>
+#include <set>
 
 #include "apps/train/run_end.hpp"
 
@@ -17,7 +18,7 @@ class JoinDisplay final : public RunEnd {
   // REQUIRES: `err` outlives this object; no other thread writes to it during the run.
   explicit JoinDisplay(std::ostream& err, Clock clock = std::chrono::steady_clock::now);
 
-  // A line at the first part, every two seconds, and when the rank trains.
+  // A line at the first part of a rank, every two seconds, and when the rank trains.
   void on_state_arrival(const StateArrival& arrival) override;
 
  private:
@@ -26,7 +27,7 @@ class JoinDisplay final : public RunEnd {
   std::ostream& err_;
   const Clock clock_;
   std::chrono::steady_clock::time_point last_line_{};
-  bool has_begun_ = false;
+  std::set<Rank> receiving_;  // ranks whose first part has arrived
 };
 
 }  // namespace grapevine

@@ -46,5 +46,14 @@ TEST_F(JoinDisplayTest, ASmallStateHasTwoLines) {
   }
 }
 
+// A process may have several ranks.
+TEST_F(JoinDisplayTest, EachRankHasItsOwnLines) {
+  EXPECT_EQ(at(1'000'000), "rank 3 receives the state of the run, 120 MB\n");
+  EXPECT_EQ(after({4, 1'000'000, kTotal, false, 0}),
+            "rank 4 receives the state of the run, 120 MB\n");
+  EXPECT_EQ(after({4, 0, 0, true, 5}), "rank 4 takes part from step 5\n");
+  EXPECT_EQ(at(2'000'000), "") << "its first part was reported";
+}
+
 }  // namespace join_display_test
 }  // namespace grapevine
