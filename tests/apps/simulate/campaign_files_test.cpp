@@ -10,17 +10,13 @@
 #include <string>
 
 #include "tests/apps/process.hpp"
+#include "tests/apps/train/train_run.hpp"
 #include "tests/file_size_limit.hpp"
 
 namespace grapevine {
 namespace campaign_files_test {
 
 namespace fs = std::filesystem;
-
-std::string content(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 int files_in(const fs::path& folder) {
   return static_cast<int>(std::distance(fs::directory_iterator(folder), {}));
@@ -55,13 +51,13 @@ TEST(CampaignFiles, RowsAreInTheOrderOfTheSeedsAndThoseOfFailuresAreQuoted) {
   files->add(7, passed());
   EXPECT_FALSE(fs::exists(out / "seeds.csv"));
   ASSERT_TRUE(files->commit("{}\n").ok());
-  EXPECT_EQ(content(out / "seeds.csv"),
+  EXPECT_EQ(read_file(out / "seeds.csv"),
             "seed,failed,events,virtual_seconds,trace_hash,faults,violations\n"
             "7,0,12,0.25,00000000000000ab,\"\",\"\"\n"
             "8,1,12,0.25,00000000000000ab,\"crash=1@20ms,pause=2@1s+1s\","
             "\"sum: rank 1 has \"\"moved\"\", too far; process: it ended early\"\n"
             "9,0,12,0.25,00000000000000ab,\"\",\"\"\n");
-  EXPECT_EQ(content(out / "campaign.json"), "{}\n");
+  EXPECT_EQ(read_file(out / "campaign.json"), "{}\n");
   EXPECT_EQ(files_in(out), 2);
 }
 
@@ -79,8 +75,8 @@ TEST(CampaignFiles, FilesThatCannotBeWrittenLeaveThoseOfTheCampaignBefore) {
     ASSERT_FALSE(written.ok()) << most;
     EXPECT_EQ(written.error().code, Errc::io);
   }
-  EXPECT_EQ(content(out / "seeds.csv"), "before");
-  EXPECT_EQ(content(out / "campaign.json"), "before");
+  EXPECT_EQ(read_file(out / "seeds.csv"), "before");
+  EXPECT_EQ(read_file(out / "campaign.json"), "before");
   EXPECT_EQ(files_in(out), 2);
 }
 

@@ -53,11 +53,15 @@ class CheckpointFiles : public testing::Test {
  protected:
   void SetUp() override {
     for (const Step step : {5, 6}) {
-      const auto written = write_checkpoint(
-          folder_.path(), {{"lr", "0.1"}},
-          {1, "step-" + std::to_string(step), {snapshot(0, step), snapshot(1, step)}, {}, {}});
+      const auto written = write(step);
       ASSERT_TRUE(written.ok()) << written.error().message;
     }
+  }
+  // Of two ranks.
+  Expected<std::string> write(Step step) const {
+    return write_checkpoint(
+        folder_.path(), {{"lr", "0.1"}},
+        {1, "step-" + std::to_string(step), {snapshot(0, step), snapshot(1, step)}, {}, {}});
   }
   fs::path file(Step step, int rank) const {
     return folder_.path() / ("step-" + std::to_string(step)) /
@@ -242,9 +246,7 @@ TEST_F(CheckpointFiles, AreReadWhileARunReplacesThem) {
   std::thread run([&] {
     CheckpointKeeper keeper(folder_.path(), KeptCheckpoints{false, false, 1}, false);
     for (Step step = 7; !is_over; ++step) {
-      const auto written = write_checkpoint(
-          folder_.path(), {{"lr", "0.1"}},
-          {1, "step-" + std::to_string(step), {snapshot(0, step), snapshot(1, step)}, {}, {}});
+      const auto written = write(step);
       EXPECT_TRUE(written.ok()) << written.error().message;
       if (!written) is_over = true;
       if (written) keeper.on_checkpoint(*written);
