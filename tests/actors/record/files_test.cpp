@@ -19,6 +19,7 @@
 
 #include "tests/apps/process.hpp"
 #include "tests/file_size_limit.hpp"
+#include "tests/read_file.hpp"
 
 namespace grapevine {
 namespace files_test {
@@ -26,11 +27,6 @@ namespace files_test {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-std::string content(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 std::size_t entries(const fs::path& folder) {
   return static_cast<std::size_t>(
@@ -59,7 +55,7 @@ TEST_F(FilesTest, WritesAnyBytesOfAnyLength) {
     for (char& c : bytes) c = static_cast<char>(rng());
     const auto written = write_file_atomically(root_ / "file", bytes);
     ASSERT_TRUE(written.ok()) << written.error().message;
-    EXPECT_EQ(content(root_ / "file"), bytes) << size;
+    EXPECT_EQ(read_file(root_ / "file"), bytes) << size;
   }
   EXPECT_EQ(entries(root_), 1u);
 }
@@ -78,7 +74,7 @@ TEST_F(FilesTest, StreamedWritesOfMixedSizesArriveInOrder) {
     if (i % 7 == 0) file->stream().flush();
   }
   ASSERT_TRUE(file->commit().ok());
-  EXPECT_EQ(content(root_ / "file"), expected);
+  EXPECT_EQ(read_file(root_ / "file"), expected);
 }
 
 TEST_F(FilesTest, NothingStandsUnderTheFinalNameBeforeCommit) {
@@ -90,7 +86,7 @@ TEST_F(FilesTest, NothingStandsUnderTheFinalNameBeforeCommit) {
       ASSERT_TRUE(file.ok());
       file->stream() << "half of it" << std::flush;
       EXPECT_EQ(fs::exists(root_ / name), existed);
-      EXPECT_EQ(content(root_ / name), existed ? "old" : "");
+      EXPECT_EQ(read_file(root_ / name), existed ? "old" : "");
     }
     EXPECT_EQ(fs::exists(root_ / name), existed);
   }
@@ -107,7 +103,7 @@ TEST_F(FilesTest, AProcessKilledBeforeCommitLeavesNoFinalName) {
   EXPECT_FALSE(fs::exists(root_ / "file"));
   // What the dead process left does not stand in the way.
   ASSERT_TRUE(write_file_atomically(root_ / "file", "whole").ok());
-  EXPECT_EQ(content(root_ / "file"), "whole");
+  EXPECT_EQ(read_file(root_ / "file"), "whole");
 }
 
 TEST_F(FilesTest, ATemporaryNameThatIsTakenIsLeftAlone) {
@@ -125,11 +121,11 @@ TEST_F(FilesTest, ATemporaryNameThatIsTakenIsLeftAlone) {
     std::ofstream(root_ / (name.substr(0, dash + 1) + std::to_string(next) + ".tmp")) << "theirs";
   }
   ASSERT_TRUE(write_file_atomically(root_ / "file", "ours").ok());
-  EXPECT_EQ(content(root_ / "file"), "ours");
+  EXPECT_EQ(read_file(root_ / "file"), "ours");
   EXPECT_EQ(entries(root_), 4u);
   for (const auto& entry : fs::directory_iterator(root_)) {
     if (entry.path().extension() == ".tmp") {
-      EXPECT_EQ(content(entry.path()), "theirs");
+      EXPECT_EQ(read_file(entry.path()), "theirs");
     }
   }
 }
@@ -144,7 +140,7 @@ TEST_F(FilesTest, ReadersSeeOneWholeVersion) {
     }
   });
   for (int i = 0; i < 200; ++i) {
-    const std::string seen = content(root_ / "file");
+    const std::string seen = read_file(root_ / "file");
     EXPECT_TRUE(seen == a || seen == b) << "a mixture of " << seen.size() << " bytes";
   }
   writer.join();
@@ -160,7 +156,7 @@ TEST_F(FilesTest, ThreadsWritingOneNameDoNotDisturbEachOther) {
     });
   }
   for (std::thread& writer : writers) writer.join();
-  const std::string last = content(root_ / "file");
+  const std::string last = read_file(root_ / "file");
   EXPECT_EQ(last, std::string(5000, last.at(0)));
   EXPECT_EQ(entries(root_), 1u);
 }
@@ -171,7 +167,7 @@ TEST_F(FilesTest, WritersThatWantANameUseTheTemporaryOne) {
   std::ofstream(file->temporary_path()) << "by name";
   EXPECT_FALSE(fs::exists(root_ / "model.pt"));
   ASSERT_TRUE(file->commit().ok());
-  EXPECT_EQ(content(root_ / "model.pt"), "by name");
+  EXPECT_EQ(read_file(root_ / "model.pt"), "by name");
 }
 
 TEST_F(FilesTest, ASecondCommitIsAnError) {
@@ -185,7 +181,7 @@ TEST_F(FilesTest, LongestPossibleNameWorks) {
   const fs::path path = root_ / std::string(255, 'n');
   const auto written = write_file_atomically(path, "x");
   EXPECT_TRUE(written.ok()) << written.error().message;
-  EXPECT_EQ(content(path), "x");
+  EXPECT_EQ(read_file(path), "x");
 }
 
 TEST_F(FilesTest, RelativeNamesAreBesideTheWorkingDirectory) {
@@ -194,7 +190,7 @@ TEST_F(FilesTest, RelativeNamesAreBesideTheWorkingDirectory) {
   const auto written = write_file_atomically("plain", "x");
   fs::current_path(before);
   EXPECT_TRUE(written.ok());
-  EXPECT_EQ(content(root_ / "plain"), "x");
+  EXPECT_EQ(read_file(root_ / "plain"), "x");
 }
 
 TEST_F(FilesTest, RightsOfTheOldFileStayAndNewOnesFollowTheMask) {
@@ -212,7 +208,7 @@ TEST_F(FilesTest, ALinkStaysALink) {
   fs::create_symlink("real", root_ / "link");
   ASSERT_TRUE(write_file_atomically(root_ / "link", "2").ok());
   EXPECT_TRUE(fs::is_symlink(root_ / "link"));
-  EXPECT_EQ(content(root_ / "real"), "2");
+  EXPECT_EQ(read_file(root_ / "real"), "2");
 }
 
 TEST_F(FilesTest, UnwritablePlacesAreNamed) {
@@ -246,7 +242,7 @@ TEST_F(FilesTest, AWriteThatFailsHalfWayKeepsTheOldFile) {
     ASSERT_FALSE(written.ok()) << size;
     expect_names(written.error(), root_ / "file", "File too large");
   }
-  EXPECT_EQ(content(root_ / "file"), "old");
+  EXPECT_EQ(read_file(root_ / "file"), "old");
   EXPECT_EQ(entries(root_), 1u) << "a temporary file stayed";
 }
 
@@ -267,7 +263,7 @@ TEST_F(FilesTest, AStreamGoesOnWhereItsLastFlushEnded) {
     file->stream() << "second\n";
     ASSERT_TRUE(file->flush().ok());
     ASSERT_TRUE(file->commit().ok());
-    EXPECT_EQ(content(root_ / "file"), "first\nsecond\n");
+    EXPECT_EQ(read_file(root_ / "file"), "first\nsecond\n");
   }
 }
 

@@ -12,6 +12,7 @@
 #include "apps/launch/launch_plan.hpp"
 #include "messages/text/shell_quoted.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/read_file.hpp"
 
 namespace grapevine {
 namespace examples_test {
@@ -19,11 +20,6 @@ namespace examples_test {
 namespace fs = std::filesystem;
 
 const fs::path kExamples = fs::path(GRAPEVINE_SOURCE_DIR) / "apps" / "examples" / "cluster";
-
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 ProcessOptions program(const std::string& path) {
   ProcessOptions options;

@@ -2,17 +2,16 @@
 #include "apps/monitoring/event_file.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <tensorboard_event.pb.h>
 
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 
 #include "apps/monitoring/tensorboard_log.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/file_size_limit.hpp"
 
 namespace grapevine {
 namespace event_file_test {
@@ -104,28 +103,6 @@ TEST(EventFile, GrowsByWholeRecordsThatReadBack) {
   EXPECT_EQ(events[3].wall_time(), 102);
 }
 
-// While it lives, no file of this process may become larger: a write stops in the middle, as on a
-// full disk.
-class FullDisk {
- public:
-  explicit FullDisk(std::uintmax_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit limit = before_;
-    limit.rlim_cur = bytes;
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FullDisk() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-  FullDisk(const FullDisk&) = delete;
-  FullDisk& operator=(const FullDisk&) = delete;
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
-
 TEST(EventFile, StaysWholeOverADiskThatWasFull) {
   const TemporaryDirectory folder;
   const fs::path path = folder.path() / "events";
@@ -134,7 +111,7 @@ TEST(EventFile, StaysWholeOverADiskThatWasFull) {
   ASSERT_TRUE(file.flush().ok());
   const std::uintmax_t size = fs::file_size(path);
   {
-    const FullDisk full(size + 200);
+    const FileSizeLimit full(size + 200);
     for (Step step = 1; step <= 100; ++step) file.add(101, step, {{"a", 1}});
     EXPECT_FALSE(file.flush().ok());
     EXPECT_EQ(fs::file_size(path), size) << "no part of a record remains";
@@ -156,7 +133,7 @@ TEST(EventFile, KeepsNotMoreThanItsLimitForAFullDisk) {
   EventFile file(path, 100, 0);
   ASSERT_TRUE(file.flush().ok());
   {
-    const FullDisk full(fs::file_size(path));
+    const FileSizeLimit full(fs::file_size(path));
     for (Step step = 0; step < 100'000; ++step) {
       file.add(101, step, {{"a", 1}});
       if (step % 1000 == 0) {

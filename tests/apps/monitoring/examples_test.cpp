@@ -17,6 +17,7 @@
 #include "apps/monitoring/metrics_endpoint.hpp"
 #include "tests/apps/monitoring/scrape.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/read_file.hpp"
 
 namespace grapevine {
 namespace monitoring_examples_test {
@@ -27,9 +28,8 @@ using Names = std::set<std::string>;
 const fs::path kFolder = fs::path(GRAPEVINE_SOURCE_DIR) / "apps/examples/monitoring";
 
 std::string text_of(const fs::path& path) {
-  std::ifstream file(path);
-  EXPECT_TRUE(file) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
+  EXPECT_TRUE(fs::is_regular_file(path)) << path;
+  return read_file(path);
 }
 
 Names names_in(const std::string& text) {

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include <nlohmann/json.hpp>
 
@@ -12,6 +11,7 @@
 #include "messages/trace/trace_file.hpp"
 #include "tests/apps/plot/metrics_file.hpp"
 #include "tests/apps/verb_runner.hpp"
+#include "tests/read_file.hpp"
 
 namespace grapevine {
 namespace plot_command_test {
@@ -22,13 +22,6 @@ using testing_apps::step_row;
 using testing_apps::validation_row;
 
 const testing_apps::VerbRunner kVerb(make_plot_command);
-
-std::string content(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 std::size_t count(const std::string& text, const std::string& part) {
   std::size_t found = 0;
@@ -85,7 +78,7 @@ TEST_F(PlotFigure, AnSvgHasCurvesLegendAndLabels) {
   EXPECT_EQ(printed["runs"][1]["run"], (folder_ / "b").string());
   EXPECT_EQ(printed["runs"][1]["legend"], "sgp: b");
   EXPECT_EQ(printed["runs"][1]["points"], (nlohmann::json{{"loss", 4}, {"val_top1", 1}}));
-  const std::string svg = content(folder_ / "c.svg");
+  const std::string svg = read_file(folder_ / "c.svg");
   const std::string note =
       "Mean of as many steps, in the order of time, as there are ranks, average over 2 points; "
       "band: from the lowest to the highest";
@@ -102,7 +95,7 @@ TEST_F(PlotFigure, AnSvgHasCurvesLegendAndLabels) {
 
 TEST_F(PlotFigure, APngHasTheSizeThatWasAsked) {
   kVerb.output(run("a") + " --x epoch --log-y --width 640 --height 300" + out("c.png"));
-  const std::string png = content(folder_ / "c.png");
+  const std::string png = read_file(folder_ / "c.png");
   ASSERT_GT(png.size(), 1000U);
   EXPECT_EQ(png.substr(1, 3), "PNG");
   EXPECT_EQ(png.substr(16, 8), std::string("\0\0\2\x80\0\0\1\x2c", 8));
@@ -121,7 +114,7 @@ TEST_F(PlotFigure, EveryColumnCanBeDrawn) {
 TEST_F(PlotFigure, HostileNamesAreTexts) {
   const std::string name = "a_b^c{d} `touch pwned` & <b> \"q\" @x $(id) \\n ]]> %d";
   kVerb.output(run(name) + " " + run("|touch pwned") + " " + run("-d") + out("c.svg"));
-  const std::string svg = content(folder_ / "c.svg");
+  const std::string svg = read_file(folder_ / "c.svg");
   EXPECT_EQ(count(svg,
                   "<text>sgp: a_b^c{d} `touch pwned` &amp; &lt;b> \"q\" @x $(id) \\n ]]&gt; "
                   "%d</text>"),
@@ -133,9 +126,9 @@ TEST_F(PlotFigure, HostileNamesAreTexts) {
 
 TEST_F(PlotFigure, AnEarlierFigureIsReplacedAndNothingElseLeft) {
   kVerb.output(run("a") + out("c.svg"));
-  const std::string first = content(folder_ / "c.svg");
+  const std::string first = read_file(folder_ / "c.svg");
   kVerb.output(run("a") + " --title again" + out("c.svg"));
-  EXPECT_NE(content(folder_ / "c.svg"), first);
+  EXPECT_NE(read_file(folder_ / "c.svg"), first);
   std::size_t files = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder_)) ++files;
   EXPECT_EQ(files, 2U) << "the run and the figure";
@@ -151,7 +144,7 @@ TEST_F(PlotFigure, LongCurvesAreThinned) {
   const auto printed = nlohmann::json::parse(kVerb.output(name + " --json" + out("c.svg")));
   EXPECT_EQ(printed["runs"][0]["points"]["loss"], 30000);
   EXPECT_LT(fs::file_size(folder_ / "c.svg"), 100000U);
-  EXPECT_NE(content(folder_ / "c.svg").find("time of training (h)"), std::string::npos);
+  EXPECT_NE(read_file(folder_ / "c.svg").find("time of training (h)"), std::string::npos);
 }
 
 // The bytes of a trace that is not whole are not those of the run.

@@ -22,16 +22,12 @@
 #include "tests/apps/trace/perfetto_reader.hpp"
 #include "tests/apps/trace/random_run.hpp"
 #include "tests/file_size_limit.hpp"
+#include "tests/read_file.hpp"
 
 namespace grapevine {
 namespace perfetto_test {
 
 namespace fs = std::filesystem;
-
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::string all_problems(const SeenTimeline& seen) {
   std::string text;
@@ -43,7 +39,7 @@ std::string all_problems(const SeenTimeline& seen) {
 SeenTimeline export_and_read(MergedTrace& trace, const fs::path& path) {
   const auto exported = export_perfetto(trace, path.string());
   EXPECT_TRUE(exported.ok()) << exported.error().message;
-  const std::string text = text_of(path);
+  const std::string text = read_file(path);
   return path.extension() == ".json" ? ChromeReader::read(text) : PerfettoReader::read(text);
 }
 
@@ -243,7 +239,7 @@ TEST(PerfettoRules, FindWhereAPacketIsMissing) {
   ASSERT_TRUE(trace.ok());
   const fs::path path = folder.path() / "run.pftrace";
   ASSERT_EQ(all_problems(export_and_read(*trace, path)), "");
-  const auto packets = PerfettoReader::packets(text_of(path));
+  const auto packets = PerfettoReader::packets(read_file(path));
   ASSERT_GT(packets.size(), 100U);
   int needed = 0;
   for (std::size_t left_out = 0; left_out < packets.size(); ++left_out) {
@@ -270,7 +266,7 @@ TEST(PerfettoRules, FindWhereTheFileIsCutOff) {
   ASSERT_TRUE(trace.ok());
   const fs::path path = folder.path() / "run.pftrace";
   ASSERT_EQ(all_problems(export_and_read(*trace, path)), "");
-  const std::string whole = text_of(path);
+  const std::string whole = read_file(path);
   EXPECT_NE(all_problems(PerfettoReader::read(whole.substr(0, whole.size() - 1))), "");
 }
 
@@ -516,7 +512,7 @@ TEST_F(PerfettoByHand, OtherNamesAreRefused) {
 
 TEST_F(PerfettoByHand, LongRunsAreRefusedAsJson) {
   MergedTrace trace = trace_of({}, 1);
-  std::string bytes = text_of(folder_.path() / trace_file_name(0, 0, 0));
+  std::string bytes = read_file(folder_.path() / trace_file_name(0, 0, 0));
   std::vector<TraceRecord> frame(kMostChromeRecords / 100 + 1, made(0, EventKind::committed, 0));
   for (int i = 0; i < 100; ++i) append_records(bytes, frame);
   std::ofstream(folder_.path() / trace_file_name(0, 0, 0), std::ios::binary) << bytes;

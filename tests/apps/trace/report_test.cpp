@@ -13,6 +13,7 @@
 #include "apps/trace/report/report_page.hpp"
 #include "tests/apps/trace/browser.hpp"
 #include "tests/apps/trace/synthetic_run.hpp"
+#include "tests/read_file.hpp"
 
 namespace grapevine {
 namespace report_test {
@@ -20,11 +21,6 @@ namespace report_test {
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
-std::string content_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 // `text` with the one place of `what` changed.
 std::string with(std::string text, const std::string& what, const std::string& by) {
@@ -101,7 +97,7 @@ class ReportPage : public testing::Test {
 };
 
 TEST_F(ReportPage, IsOneFileWithoutAddresses) {
-  const std::string page = content_of(page_of({}));
+  const std::string page = read_file(page_of({}));
   EXPECT_THAT(page, Not(HasSubstr("://")));
   EXPECT_THAT(page, Not(HasSubstr("{{")));
   EXPECT_THAT(page, HasSubstr("default-src 'none'"));
@@ -222,7 +218,7 @@ TEST_F(ReportPage, ShowsHostileNamesAsText) {
   run.model = "</script><script>document.title='taken'</script><img src=x>\xff\xe2\x80\xa8{{DATA}}";
   run.host = "<!--<script>\"'&amp;";
   const auto path = page_of(run);
-  const std::string html = content_of(path);
+  const std::string html = read_file(path);
   EXPECT_THAT(html, Not(HasSubstr("<script>document.title")));
   EXPECT_THAT(html, Not(HasSubstr("<!--<script>")));
   ASSERT_NO_FATAL_FAILURE(find_browser());
@@ -274,7 +270,7 @@ TEST_F(ReportPage, APageThatAsksForSomethingIsNoticed) {
   ASSERT_NO_FATAL_FAILURE(find_browser());
   if (IsSkipped()) return;
   const std::string asking =
-      with(content_of(page_of({})), "<footer>", "<footer><img src=\"http://tracker.invalid/a\">");
+      with(read_file(page_of({})), "<footer>", "<footer><img src=\"http://tracker.invalid/a\">");
   const OpenedPage refused = browser_->open(page_with(asking), "#probe");
   EXPECT_THAT(refused.console, Not(IsEmpty()));
   EXPECT_THAT(refused.requests, IsEmpty());
@@ -285,7 +281,7 @@ TEST_F(ReportPage, APageThatAsksForSomethingIsNoticed) {
 TEST_F(ReportPage, AChangedScriptDoesNotRun) {
   ASSERT_NO_FATAL_FAILURE(find_browser());
   if (IsSkipped()) return;
-  const std::string changed = with(content_of(page_of({})), "'use strict';\n(() => {\n  const data",
+  const std::string changed = with(read_file(page_of({})), "'use strict';\n(() => {\n  const data",
                                    "'use strict';\n(() => {\n  fetch('x'); const data");
   const OpenedPage page = browser_->open(page_with(changed), "#probe");
   EXPECT_EQ(page.attribute("", "data-ready"), "(none)");
@@ -296,7 +292,7 @@ TEST_F(ReportPage, ABlankCanvasIsNoticed) {
   ASSERT_NO_FATAL_FAILURE(find_browser());
   if (IsSkipped()) return;
   const std::string blank = without_policy(
-      with(content_of(page_of({})), "  if (location.hash === '#probe') probe();",
+      with(read_file(page_of({})), "  if (location.hash === '#probe') probe();",
            "  for (const c of document.querySelectorAll('canvas')) c.width = c.width;\n"
            "  if (location.hash === '#probe') probe();"));
   const OpenedPage page = browser_->open(page_with(blank), "#probe");
@@ -308,7 +304,7 @@ TEST_F(ReportPage, ABlankCanvasIsNoticed) {
 TEST_F(ReportPage, AnErrorOfTheScriptAndAMissingBarAreNoticed) {
   ASSERT_NO_FATAL_FAILURE(find_browser());
   if (IsSkipped()) return;
-  const std::string html = content_of(page_of({}));
+  const std::string html = read_file(page_of({}));
   const OpenedPage thrown = browser_->open(
       page_with(without_policy(with(html, "  drawBlame();\n", "  drawBlame();\n  nothing();\n"))),
       "#probe");

@@ -11,6 +11,7 @@
 
 #include "tests/apps/trace/trace_folder.hpp"
 #include "tests/apps/verb_runner.hpp"
+#include "tests/read_file.hpp"
 
 namespace grapevine {
 namespace trace_command_test {
@@ -142,10 +143,6 @@ TEST(TraceCommand, FilesOfOthersStay) {
   TraceFolder folder(2);
   add_gossip(folder);
   folder.write();
-  const auto content = [](const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return std::string{std::istreambuf_iterator<char>(file), {}};
-  };
   for (const auto& [option, path, own] :
        {std::tuple{"--html", "notes.html", "notes.html"},
         std::tuple{"--perfetto", "data.json", "data.json"},
@@ -161,7 +158,7 @@ TEST(TraceCommand, FilesOfOthersStay) {
       const std::string message = kVerb.error(folder.path() + line + folder.path(path));
       EXPECT_TRUE(has(message, "is there, and not from grapevine trace")) << message;
       EXPECT_TRUE(has(message, own)) << message;
-      EXPECT_EQ(content(file), notes);
+      EXPECT_EQ(read_file(file), notes);
     }
     // An empty file has nothing to lose, and then it is our own.
     std::ofstream(file, std::ios::trunc).flush();
@@ -196,8 +193,7 @@ TEST(TraceCommand, ThePageOfTheFolderOfTheTraceHasTheFactsOfTheRun) {
          "staleness,val_loss,val_top1,val_top5\n0,0,0,0.5,0.1,0,0,2.5,0.5,1,0.1,0,,,\n";
   const auto page = [&folder](const std::string& run) {
     kVerb.output(run + " --html " + folder.path("page.html"));
-    std::ifstream file(folder.path("page.html"), std::ios::binary);
-    return std::string{std::istreambuf_iterator<char>(file), {}};
+    return read_file(folder.path("page.html"));
   };
   const std::string of_run = page(folder.path());
   EXPECT_TRUE(has(of_run, "of-the-summary"));

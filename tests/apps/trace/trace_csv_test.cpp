@@ -5,22 +5,15 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "tests/apps/trace/trace_folder.hpp"
+#include "tests/read_file.hpp"
 
 namespace grapevine {
 namespace trace_csv_test {
 
 using testing_apps::record_of;
 using testing_apps::TestFolder;
-
-std::string content(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 TraceRecord message(EventKind kind, std::int64_t time_ns, Rank rank, Rank peer,
                     std::uint64_t sequence) {
@@ -65,16 +58,16 @@ TEST(TraceCsv, HasARowForEach) {
   ASSERT_TRUE(csv.ok()) << csv.error().message;
   add_all(*csv);
   ASSERT_TRUE(csv->commit().ok());
-  EXPECT_EQ(content(folder.path("tables/new/applied.csv")),
+  EXPECT_EQ(read_file(folder.path("tables/new/applied.csv")),
             "time_s,rank,step,from,origin,origin_step,version,staleness,bytes,path,latency_s\n"
             "2.000000002,1,7,0,0,3,2,4,64,swap,1.000000000\n"
             "0.000000003,1,7,,0,3,2,4,64,collective,\n"
             "0.000000003,1,7,2,0,3,2,4,64,,\n");
-  EXPECT_EQ(content(folder.path("tables/new/waits.csv")),
+  EXPECT_EQ(read_file(folder.path("tables/new/waits.csv")),
             "rank,step,begin_s,end_s,seconds,awaited,released_by,message\n"
             "1,7,1.500000000,2.000000001,0.500000001,,0,swap\n"
             "2,0,0.000000010,0.000000015,0.000000005,,,\n");
-  const std::string edges = content(folder.path("tables/new/edges.csv"));
+  const std::string edges = read_file(folder.path("tables/new/edges.csv"));
   EXPECT_EQ(edges.rfind("from,to,messages,bytes,mean_staleness,p50_latency_s,p99_latency_s\n"
                         "0,1,1,96,4,",
                         0),
@@ -95,7 +88,7 @@ TEST(TraceCsv, TheTimeBetweenTwoRunsIsNoLatency) {
   applied.sequence = 5;
   csv->add(applied);
   ASSERT_TRUE(csv->commit().ok());
-  const std::string rows = content(folder.path("tables/applied.csv"));
+  const std::string rows = read_file(folder.path("tables/applied.csv"));
   EXPECT_NE(rows.find(",swap,\n"), std::string::npos) << rows;
 }
 

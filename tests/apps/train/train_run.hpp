@@ -3,11 +3,12 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/read_file.hpp"
 
 namespace grapevine {
 
@@ -51,12 +52,6 @@ inline bool appears(const std::filesystem::path& path,
   while (!std::filesystem::exists(path) && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   return std::filesystem::exists(path);
-}
-
-// Its bytes; none where it cannot be read.
-inline std::string read_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 // Throws where the run in `out` left no whole summary.

@@ -14,6 +14,7 @@
 
 #include "algorithms/wiring/wiring.hpp"
 #include "tests/apps/verb_runner.hpp"
+#include "tests/read_file.hpp"
 
 namespace grapevine {
 namespace wiring_command_test {
@@ -78,10 +79,7 @@ TEST(WiringCommand, SaysWhereEachValueComesFrom) {
 }
 
 std::string read_source(const std::string& path) {
-  std::ifstream file(std::string(GRAPEVINE_SOURCE_DIR) + "/" + path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  return read_file(std::string(GRAPEVINE_SOURCE_DIR) + "/" + path);
 }
 
 // The text of a document between "<!-- NAME -->" and "<!-- end of NAME -->".

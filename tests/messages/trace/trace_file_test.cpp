@@ -2,16 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include <sys/resource.h>
-
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "messages/trace/merged_trace.hpp"
 #include "tests/apps/trace/trace_folder.hpp"
+#include "tests/file_size_limit.hpp"
 #include "tests/messages/trace/all_records.hpp"
 #include "tests/messages/trace/random_records.hpp"
 
@@ -279,27 +277,6 @@ TEST(TraceFile, AFolderThatIsMissingIsAnErrorOfTheFirstWrite) {
 }
 
 // ---- a disk that refuses ----
-
-// No file of this process grows beyond so many bytes.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(std::uint64_t bytes) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    handler_ = std::signal(SIGXFSZ, SIG_IGN);
-    const struct rlimit limit { bytes, before_.rlim_max };
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  struct rlimit before_ {};
-  void (*handler_)(int) = SIG_DFL;
-};
 
 std::string step_frame(Step step) {
   std::string frame;

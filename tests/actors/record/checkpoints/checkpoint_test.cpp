@@ -21,6 +21,7 @@
 #include "actors/record/checkpoints/checkpoint_keeper.hpp"
 #include "actors/record/checkpoints/find_checkpoint.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/read_file.hpp"
 
 namespace grapevine {
 namespace checkpoint_test {
@@ -38,11 +39,6 @@ RankSnapshot snapshot(Rank rank, Step step) {
   snapshot.state.put("model.x", at::arange(kValues, at::kFloat) + static_cast<double>(step));
   snapshot.state.put("name", std::string("any\0bytes", 9));
   return snapshot;
-}
-
-std::string contents(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 void put(const fs::path& path, const std::string& bytes) {
@@ -91,7 +87,7 @@ TEST_F(CheckpointFiles, ADamagedByteAnywhereIsNoticed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   const fs::path path = file(6, 1);
-  const std::string whole = contents(path);
+  const std::string whole = read_file(path);
   ASSERT_GT(whole.size(), sizeof(float) * kValues);
   for (int round = 0; round < 50; ++round) {
     std::string damaged = whole;
@@ -125,7 +121,7 @@ TEST_F(CheckpointFiles, AFileThatIsTooLongIsNamedBeforeItIsRead) {
   if (error) GTEST_SKIP() << "the file system has no files of 10 TiB: " << error.message();
   expect_refused(folder_.path(), "rank-0001.pt", "it has 10995116277760 bytes, not the ");
   const fs::path job = folder_.path() / "step-6" / "job.json";
-  json document = json::parse(contents(job));
+  json document = json::parse(read_file(job));
   document.erase("files");
   put(job, document.dump());
   expect_refused(folder_.path(), "rank-0001.pt", "for which there is no memory");
@@ -134,7 +130,7 @@ TEST_F(CheckpointFiles, AFileThatIsTooLongIsNamedBeforeItIsRead) {
 // Checkpoints of the time before there were checksums.
 TEST_F(CheckpointFiles, WithoutChecksumsAreRead) {
   const fs::path job = folder_.path() / "step-6" / "job.json";
-  json document = json::parse(contents(job));
+  json document = json::parse(read_file(job));
   EXPECT_EQ(document["files"].size(), 2U);
   document.erase("files");
   put(job, document.dump());
@@ -143,7 +139,7 @@ TEST_F(CheckpointFiles, WithoutChecksumsAreRead) {
 
 TEST_F(CheckpointFiles, ADamagedJobFileIsNamed) {
   const fs::path job = folder_.path() / "step-6" / "job.json";
-  const json whole = json::parse(contents(job));
+  const json whole = json::parse(read_file(job));
   for (const std::string patch :
        {R"([{"op": "remove", "path": "/files/rank-0001.pt"}])",
         R"([{"op": "replace", "path": "/files/rank-0001.pt/crc32", "value": "x"}])",

@@ -9,6 +9,7 @@
 
 #include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/run/state_bytes.hpp"
+#include "tests/read_file.hpp"
 
 namespace grapevine {
 namespace shard_folder_test {
@@ -25,10 +26,6 @@ class ShardFolderTest : public testing::Test {
     at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
     std::copy(text.begin(), text.end(), bytes.data_ptr<std::uint8_t>());
     return FrozenTensor::freeze(std::move(bytes));
-  }
-  static std::string read(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
   }
 
   const fs::path folder_ = fs::path(testing::TempDir()) / "shards";
@@ -52,7 +49,7 @@ TEST_F(ShardFolderTest, AFileHasItsNameOnceItIsWhole) {
   EXPECT_FALSE(fs::exists(file));
   EXPECT_EQ(*shards_.store(6, 0, 6, part("xyz")), 3);
   EXPECT_EQ(*shards_.store(5, 4, 6, part("ef")), 6);
-  EXPECT_EQ(read(file), "abcdef");
+  EXPECT_EQ(read_file(file), "abcdef");
 }
 
 TEST_F(ShardFolderTest, APartThatDoesNotFollowIsRefused) {
