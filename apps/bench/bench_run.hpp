@@ -6,7 +6,6 @@
 #include "algorithms/compressors/settings.hpp"
 #include "apps/bench/bench_options.hpp"
 #include "apps/bench/bench_report.hpp"
-#include "apps/console/console.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {

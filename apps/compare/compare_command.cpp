@@ -12,8 +12,9 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/compare/run_record.hpp"
-#include "apps/console/console.hpp"
 #include "apps/console/json_text.hpp"
+#include "apps/console/text/figures.hpp"
+#include "apps/console/text/table.hpp"
 #include "apps/console/verb_options.hpp"
 #include "messages/text/names.hpp"
 

@@ -1,33 +1,25 @@
 #include "apps/console/help_format.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <sstream>
+#include <string>
 #include <utility>
+
+#include "apps/console/text/display_width.hpp"
 
 namespace grapevine {
 namespace {
 
-constexpr std::size_t kHelpWidth = 100;
+constexpr int kHelpWidth = 100;
 constexpr std::size_t kTextColumn = 30;
 
-// Words of `text` in lines from column `left`, where the first one begins, to kHelpWidth.
+// `text` in lines from column `left`, where the first one begins, to kHelpWidth.
 std::string wrapped(const std::string& text, std::size_t left) {
-  std::string out;
-  std::size_t column = left;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    if (column > left && column + 1 + word.size() > kHelpWidth) {
-      out += '\n' + std::string(left, ' ');
-      column = left;
-    } else if (column > left) {
-      out += ' ';
-      ++column;
-    }
-    out += word;
-    column += word.size();
-  }
-  return out + '\n';
+  const auto lines = wrapped_lines(text, kHelpWidth - static_cast<int>(left), "");
+  return fmt::format("{}\n", fmt::join(lines, "\n" + std::string(left, ' ')));
 }
 
 std::shared_ptr<HelpFormat> help_format_of(const CLI::App& app) {
@@ -85,7 +77,7 @@ std::string HelpFormat::make_footer(const CLI::App* app) const {
   std::string lines;
   for (std::string line; std::getline(own, line);) {
     const auto indent = std::min(line.find_first_not_of(' '), line.size());
-    lines += std::string(indent, ' ') + wrapped(line, indent);
+    lines += std::string(indent, ' ') + wrapped(line.substr(indent), indent);
   }
   return lines.empty() ? out : out + "\n" + lines;
 }

@@ -12,6 +12,7 @@
 #include <spdlog/spdlog.h>
 
 #include "actors/cluster/output/line_backlog.hpp"
+#include "apps/console/text/terminal.hpp"
 
 namespace grapevine {
 namespace {

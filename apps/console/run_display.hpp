@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "apps/console/command.hpp"
-#include "apps/console/console.hpp"
+#include "apps/console/text/progress_bar.hpp"
 #include "messages/time.hpp"
 
 namespace grapevine {

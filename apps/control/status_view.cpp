@@ -8,7 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "apps/console/console.hpp"
+#include "apps/console/text/display_width.hpp"
+#include "apps/console/text/figures.hpp"
 #include "messages/text/control_characters.hpp"
 
 namespace grapevine {

@@ -14,8 +14,9 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "apps/console/console.hpp"
 #include "apps/console/json_text.hpp"
+#include "apps/console/text/figures.hpp"
+#include "apps/console/text/table.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/zoo/data.hpp"
 #include "messages/text/control_characters.hpp"

@@ -11,8 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/record/files.hpp"
-#include "apps/console/console.hpp"
 #include "apps/console/json_text.hpp"
+#include "apps/console/text/figures.hpp"
+#include "apps/console/text/table.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/evaluate/confusion_figure.hpp"
 #include "apps/evaluate/evaluated_model.hpp"

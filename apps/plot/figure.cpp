@@ -4,13 +4,12 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
-#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "apps/console/console.hpp"
+#include "apps/console/text/display_width.hpp"
 #include "apps/plot/axis_range.hpp"
 
 namespace grapevine {
@@ -76,15 +75,8 @@ std::string gnuplot_text(const std::string& text) {
 std::vector<std::string> note_lines(const Figure& figure, int left_margin) {
   constexpr double kSmallCharacter = 6;
   const int room = static_cast<int>((figure.width - left_margin - kRightMargin) / kSmallCharacter);
-  std::vector<std::string> lines;
-  std::istringstream words(figure.note);
-  for (std::string word; words >> word;) {
-    if (!lines.empty() && display_width(lines.back()) + 1 + display_width(word) <= room)
-      lines.back() += " " + word;
-    else
-      lines.push_back(word);
-  }
-  return lines;
+  if (figure.note.empty()) return {};
+  return wrapped_lines(figure.note, room, "");
 }
 
 struct LegendLayout {

@@ -5,8 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/console/console.hpp"
 #include "apps/console/json_text.hpp"
+#include "apps/console/text/figures.hpp"
+#include "apps/console/text/table.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/simulate/advise_search.hpp"
 #include "net/sim/network_model.hpp"

@@ -12,8 +12,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "apps/console/console.hpp"
 #include "apps/console/json_text.hpp"
+#include "apps/console/text/figures.hpp"
 #include "apps/simulate/campaign_files.hpp"
 #include "apps/simulate/checked_sim.hpp"
 #include "apps/simulate/forked_call.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "apps/console/console.hpp"
+#include "apps/console/text/figures.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {

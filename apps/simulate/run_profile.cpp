@@ -11,8 +11,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/console/console.hpp"
 #include "apps/console/files/run_files.hpp"
+#include "apps/console/text/figures.hpp"
 #include "apps/trace/run_layout.hpp"
 #include "apps/trace/trace_scan.hpp"
 #include "apps/trace/training_clock.hpp"

@@ -5,10 +5,13 @@
 #include <chrono>
 #include <csignal>
 
-#include "apps/console/console.hpp"
 #include "apps/console/json_text.hpp"
 #include "apps/console/run_display.hpp"
 #include "apps/console/signals.hpp"
+#include "apps/console/text/figures.hpp"
+#include "apps/console/text/progress_bar.hpp"
+#include "apps/console/text/table.hpp"
+#include "apps/console/text/terminal.hpp"
 #include "apps/simulate/campaign.hpp"
 #include "apps/simulate/sim_job.hpp"
 #include "apps/simulate/sim_options.hpp"

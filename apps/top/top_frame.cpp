@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "apps/console/console.hpp"
+#include "apps/console/text/display_width.hpp"
 
 namespace grapevine {
 namespace {

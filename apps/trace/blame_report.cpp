@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "apps/console/console.hpp"
+#include "apps/console/text/display_width.hpp"
 
 namespace grapevine {
 namespace {

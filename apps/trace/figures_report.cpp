@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include "actors/run/control/live_settings.hpp"
+#include "apps/console/text/figures.hpp"
+#include "apps/console/text/table.hpp"
 #include "messages/text/control_characters.hpp"
 
 namespace grapevine {

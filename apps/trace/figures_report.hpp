@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/console/console.hpp"
+#include "apps/console/text/terminal.hpp"
 #include "apps/trace/trace_figures.hpp"
 #include "messages/trace/merged_trace.hpp"
 

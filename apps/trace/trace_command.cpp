@@ -11,8 +11,8 @@
 
 #include <fmt/format.h>
 
-#include "apps/console/console.hpp"
 #include "apps/console/json_text.hpp"
+#include "apps/console/text/terminal.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/trace/blame_report.hpp"
 #include "apps/trace/figures_report.hpp"

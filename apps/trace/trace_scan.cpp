@@ -5,7 +5,8 @@
 #include <chrono>
 #include <optional>
 
-#include "apps/console/console.hpp"
+#include "apps/console/text/progress_bar.hpp"
+#include "apps/console/text/terminal.hpp"
 
 namespace grapevine {
 namespace {

@@ -9,6 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include "actors/record/checkpoints/checkpoint_keeper.hpp"
+#include "apps/console/text/figures.hpp"
 
 namespace grapevine {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "actors/record/goodput.hpp"
-#include "apps/console/console.hpp"
+#include "apps/console/text/progress_bar.hpp"
 #include "apps/train/run_end.hpp"
 
 namespace grapevine {

@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "apps/console/text/figures.hpp"
+#include "apps/console/text/table.hpp"
+
 namespace grapevine {
 namespace {
 

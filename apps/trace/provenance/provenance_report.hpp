@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/console/console.hpp"
+#include "apps/console/text/terminal.hpp"
 #include "apps/trace/provenance/provenance.hpp"
 
 namespace grapevine {

@@ -7,9 +7,10 @@
 #include <utility>
 
 #include "actors/record/files.hpp"
-#include "apps/console/console.hpp"
 #include "apps/console/files/run_files.hpp"
 #include "apps/console/json_text.hpp"
+#include "apps/console/text/figures.hpp"
+#include "apps/console/text/table.hpp"
 #include "apps/train/model_file.hpp"
 #include "apps/train/summary.hpp"
 #include "apps/train/train_folder.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "apps/console/console.hpp"
+#include "apps/console/text/figures.hpp"
 
 namespace grapevine {
 namespace {

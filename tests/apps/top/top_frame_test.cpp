@@ -1,10 +1,10 @@
 // What `top` shows, without a terminal.
 #include "apps/top/top_frame.hpp"
+#include "apps/console/text/display_width.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "apps/console/console.hpp"
 #include "tests/apps/top/status_example.hpp"
 
 namespace grapevine {
