@@ -15,7 +15,7 @@ constexpr std::int64_t kMostJobs = 1024;
 constexpr std::int64_t kMostParameters = std::int64_t{1} << 40;
 
 void hide_what_is_not_simulated(CLI::App& app) {
-  for (const std::string& name : options_with(OptionTraits::kNotSimulated))
+  for (const std::string& name : options_with(OptionTraits::not_simulated))
     app.get_option("--" + name)->group("");
 }
 
@@ -92,7 +92,7 @@ Error not_simulated(const std::string& name, const TrainOptions& options) {
 }
 
 Expected<void> check_is_simulated(const TrainOptions& options) {
-  for (const std::string& name : options_with(OptionTraits::kRefusedInSimulation)) {
+  for (const std::string& name : options_with(OptionTraits::refused_in_simulation)) {
     const bool as_simulated = name == "transport" && options.transport == "inproc";
     if (!as_simulated && !is_default(options, traits_of(name))) return not_simulated(name, options);
   }
@@ -110,7 +110,7 @@ void leave_out_variables(CLI::App& app, SimOptions& options) {
   // one of its seeds, each would find the files of the one before.
   if (is_variable("--out") && (options.minimize || !options.seeds.empty()))
     options.train.out.clear();
-  for (const std::string& name : options_with(OptionTraits::kRefusedInSimulation)) {
+  for (const std::string& name : options_with(OptionTraits::refused_in_simulation)) {
     if (!is_variable("--" + name)) continue;
     app.get_option("--" + name)->clear();  // job.toml and a campaign's commands do not state it
     set_default(options.train, traits_of(name));

@@ -66,7 +66,7 @@ std::string resolved_value(const CLI::Option& option, const std::string& name,
   if (name == "epochs" && options.steps > 0) return "";
   if (name == "momentum" && options.momentum != 0 && !momentum_counts(options, wiring)) return "";
   if (name == "momentum") return number_text(options.momentum);  // a resumed run may keep another
-  if (option_has(name, OptionTraits::kChosen)) return value_text(options, traits_of(name));
+  if (option_has(name, OptionTraits::chosen)) return value_text(options, traits_of(name));
   return stated_value(option);
 }
 
@@ -119,7 +119,7 @@ std::vector<std::pair<std::string, nlohmann::ordered_json>> stated_options(
   std::vector<std::pair<std::string, nlohmann::ordered_json>> stated;
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();
-    if (option_has(name, OptionTraits::kNotInJobFile)) continue;
+    if (option_has(name, OptionTraits::not_in_job_file)) continue;
     const std::string value = resolved_value(*option, name, options, wiring);
     if (value.empty()) continue;
     const bool text = option->get_type_name().rfind("TEXT", 0) == 0;
@@ -138,7 +138,7 @@ std::string job_file_text(const CLI::App& app, const TrainOptions& options, cons
   std::string text = head_comment(verb, origin);
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();
-    if (option_has(name, OptionTraits::kNotInJobFile)) continue;
+    if (option_has(name, OptionTraits::not_in_job_file)) continue;
     const std::string value = resolved_value(*option, name, options, wiring);
     if (!value.empty()) text += option_line(*option, name, value) + "\n";
   }

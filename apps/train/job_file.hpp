@@ -1,5 +1,5 @@
 // job.toml: the resolved job of a run, which process 0 leaves in the run's folder. `grapevine train
-// job.toml` repeats the run. It leaves out the options with OptionTraits::kNotInJobFile.
+// job.toml` repeats the run. It leaves out the options with OptionTraits::not_in_job_file.
 #pragma once
 #include <string>
 #include <utility>

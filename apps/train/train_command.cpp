@@ -96,7 +96,7 @@ class TrainCommand : public Command {
     if (!options_.cluster.empty()) return submit_train_job(*app_, options_, console);
     if (options_.processes != 0)
       return bad_input("--processes goes with --cluster; here, 'grapevine launch -n N -- train'");
-    for (const std::string& option : options_with(OptionTraits::kNeedsCluster)) {
+    for (const std::string& option : options_with(OptionTraits::needs_cluster)) {
       const std::string name = "--" + option;
       if (app_->get_option(name)->count() > 0 && !from_environment(*app_->get_option(name)))
         return bad_input(name + " goes with --cluster; here, 'grapevine launch " + name +

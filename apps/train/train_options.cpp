@@ -334,7 +334,7 @@ std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOp
   std::vector<std::string> arguments;
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();
-    if (option->count() == 0 || option_has(name, OptionTraits::kStaysHere)) continue;
+    if (option->count() == 0 || option_has(name, OptionTraits::stays_here)) continue;
     if (name == "steps" && options.steps == 0) continue;  // --epochs has won
     if (name == "epochs" && options.steps > 0) continue;  // --steps has won
     // An interface of this machine; the nodes have their own.

@@ -152,7 +152,7 @@ Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options);
 
 // After settle_length(): the options that `train` on another machine needs to run the same job:
 // what the command line, the environment and the job file say, without what concerns this process
-// alone (OptionTraits::kStaysHere, GRAPEVINE_NETWORK_INTERFACE).
+// alone (OptionTraits::stays_here, GRAPEVINE_NETWORK_INTERFACE).
 std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options);
 
 // The folder that was asked for, by --out or by resuming the run in it; empty: none was.

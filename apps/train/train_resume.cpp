@@ -229,9 +229,8 @@ JobIdentity identity_of(const TrainJob& job) {
   const TrainOptions& o = job.options;
   JobIdentity identity;
   for (const OptionTraits& option : option_traits()) {
-    const bool stated = option.has(OptionTraits::kIdentityUnlessDefault) && !is_default(o, option);
-    if (option.has(OptionTraits::kIdentity) || stated)
-      identity[option.name] = value_text(o, option);
+    const bool stated = option.has(OptionTraits::identity_unless_default) && !is_default(o, option);
+    if (option.has(OptionTraits::identity) || stated) identity[option.name] = value_text(o, option);
   }
   identity["data"] = o.data.substr(0, o.data.find(':'));  // files may have moved
   const DataInfo data = job.data ? job.data->info() : DataInfo{};

@@ -107,7 +107,7 @@ std::function<JobIdentity(const LiveSettings&)> identity_after(const TrainJob& j
     const auto wiring = effective_wiring(changed);
     GRAPEVINE_CHECK(applied.ok() && wiring.ok(), "the run has accepted these settings");
     for (const OptionTraits& option : option_traits())
-      if (option.has(OptionTraits::kLive) && option.has(OptionTraits::kIdentity))
+      if (option.has(OptionTraits::live) && option.has(OptionTraits::identity))
         identity[option.name] = value_text(changed, option);
     for (auto at = identity.begin(); at != identity.end();)
       at = at->first.rfind("wiring.", 0) == 0 ? identity.erase(at) : std::next(at);

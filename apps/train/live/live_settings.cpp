@@ -51,7 +51,7 @@ void leave_out_defaults(TrainOptions& options) {
 
 const std::vector<std::string>& live_setting_names() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> all = options_with(OptionTraits::kLive);
+    std::vector<std::string> all = options_with(OptionTraits::live);
     for (const KeyInfo& key : wiring_keys()) all.push_back(kWiring + key.key);
     return all;
   }();

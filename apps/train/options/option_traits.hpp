@@ -18,26 +18,26 @@ using OptionMember = std::variant<std::monostate, std::string TrainOptions::*, b
 struct OptionTraits {
   enum Trait : unsigned {
     // Concerns the process that gives the job to nodes: the option does not travel with the job.
-    kStaysHere = 1U << 0,
+    stays_here = 1U << 0,
     // Refused without --cluster.
-    kNeedsCluster = 1U << 1,
+    needs_cluster = 1U << 1,
     // Of one process, machine or command, so that another run with it would collide or would not
     // begin at its first step: job.toml does not state it. docs/composition.md gives the reasons.
-    kNotInJobFile = 1U << 2,
+    not_in_job_file = 1U << 2,
     // `train` may choose another value than was given: job.toml states the chosen one.
-    kChosen = 1U << 3,
-    // Checkpoints state it, and a resumed run must have the same, but for kMayChangeOnResume.
-    kIdentity = 1U << 4,
+    chosen = 1U << 3,
+    // Checkpoints state it, and a resumed run must have the same, but for may_change_on_resume.
+    identity = 1U << 4,
     // The same, but checkpoints do not state the default: they may be older than the option.
-    kIdentityUnlessDefault = 1U << 5,
+    identity_unless_default = 1U << 5,
     // A step reads it, and no rank's state depends on it.
-    kMayChangeOnResume = 1U << 6,
+    may_change_on_resume = 1U << 6,
     // `control` and --schedule may change it while the job runs.
-    kLive = 1U << 7,
+    live = 1U << 7,
     // Means nothing in a simulation: no help of `simulate` shows it.
-    kNotSimulated = 1U << 8,
+    not_simulated = 1U << 8,
     // `simulate` refuses it, and leaves its variable of the environment out.
-    kRefusedInSimulation = 1U << 9,
+    refused_in_simulation = 1U << 9,
   };
 
   const char* name;        // without dashes; "job": the file, which has no option

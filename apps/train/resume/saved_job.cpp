@@ -32,7 +32,7 @@ bool is_rate(const std::string& key) {
 // The velocity is part of the state where there is a momentum.
 bool may_change(const std::string& key, const std::string& before, const std::string& now) {
   if (key == "momentum") return before != "0" && now != "0";
-  return option_has(key, OptionTraits::kMayChangeOnResume);
+  return option_has(key, OptionTraits::may_change_on_resume);
 }
 
 std::string value_in(const JobIdentity& identity, const std::string& key) {

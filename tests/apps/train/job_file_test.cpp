@@ -159,7 +159,7 @@ TEST(JobFile, ARunWithoutOneOfItsOptionsIsAnother) {
 // ---- the text
 
 // A value of each option that is not its default. A new option of `train` belongs here, or has
-// OptionTraits::kNotInJobFile.
+// OptionTraits::not_in_job_file.
 const std::map<std::string, std::string> kSamples = {
     {"algorithm", "d-psgd"},
     {"workers", "3"},
@@ -250,9 +250,9 @@ TEST(JobFile, EveryOptionIsWrittenOrOnTheListOfThoseLeftOut) {
   for (const CLI::Option* option : declared.app.get_options()) {
     const std::string name = name_of(*option);
     const std::string length = name == "steps" ? "5" : "";  // instead of epochs
-    const bool left_out = option_has(name, OptionTraits::kNotInJobFile);
+    const bool left_out = option_has(name, OptionTraits::not_in_job_file);
     EXPECT_NE(left_out, kSamples.count(name) > 0 || !length.empty())
-        << "--" << name << ": add it to kSamples, or give it kNotInJobFile";
+        << "--" << name << ": add it to kSamples, or give it not_in_job_file";
     if (left_out) continue;
     const std::string value = length.empty() ? kSamples.at(name) : length;
     Parsed given, back;

@@ -62,20 +62,20 @@ TEST(OptionTraits, DoNotContradictEachOther) {
     const auto implies = [&option](T::Trait trait, bool holds) {
       return !option.has(trait) || holds;
     };
-    const bool stated = option.has(T::kIdentity) || option.has(T::kIdentityUnlessDefault);
-    EXPECT_FALSE(option.has(T::kIdentity) && option.has(T::kIdentityUnlessDefault));
+    const bool stated = option.has(T::identity) || option.has(T::identity_unless_default);
+    EXPECT_FALSE(option.has(T::identity) && option.has(T::identity_unless_default));
     // An option that checkpoints do not state may always change.
-    EXPECT_TRUE(implies(T::kMayChangeOnResume, stated));
-    EXPECT_TRUE(implies(T::kRefusedInSimulation, option.has(T::kNotSimulated)));
-    EXPECT_TRUE(implies(T::kNeedsCluster, option.has(T::kStaysHere)));
+    EXPECT_TRUE(implies(T::may_change_on_resume, stated));
+    EXPECT_TRUE(implies(T::refused_in_simulation, option.has(T::not_simulated)));
+    EXPECT_TRUE(implies(T::needs_cluster, option.has(T::stays_here)));
     // apply_settings() reads numbers, and the name of an algorithm.
     const bool number = std::holds_alternative<double TrainOptions::*>(option.member);
-    EXPECT_TRUE(implies(T::kLive, number || option.name == std::string("algorithm")));
+    EXPECT_TRUE(implies(T::live, number || option.name == std::string("algorithm")));
   }
 }
 
 TEST(OptionTraits, OptionsOfOtherVerbsHaveNone) {
-  for (unsigned bit = 1; bit <= T::kRefusedInSimulation; bit <<= 1)
+  for (unsigned bit = 1; bit <= T::refused_in_simulation; bit <<= 1)
     for (const char* name : {"maths", "wiring.topology", ""})
       EXPECT_FALSE(option_has(name, static_cast<T::Trait>(bit))) << name;
 }
@@ -88,7 +88,7 @@ TEST(OptionTraits, TheDocumentNamesWhatJobTomlLeavesOut) {
   ASSERT_NE(begin, std::string::npos);
   const std::string paragraph = page.substr(begin, page.find("\n- ", begin) - begin);
   const std::set<std::string> in_no_help = {"help", "help-all", "job", "clock-start"};
-  for (const std::string& name : options_with(T::kNotInJobFile)) {
+  for (const std::string& name : options_with(T::not_in_job_file)) {
     if (in_no_help.count(name) > 0) continue;
     EXPECT_NE(paragraph.find("`" + name + "`"), std::string::npos) << name;
   }
