@@ -102,11 +102,12 @@ std::string usage_message(const VerbUsage& usage, const CLI::ParseError& error) 
       return at_option(usage, *option, value + (is_switch ? "true or false" : "another value")) +
              ": " + help;
     }
-    if (text == name + " is required")
-      return (option->get_positional() ? name : option->get_name()) + " is missing: " + help;
+    const std::string meaning = " (" + option->get_description() + ")";
+    if (text == name + " is required") return name + " is missing" + meaning + ": " + help;
     if (!is_of(*option, text, ": ")) continue;
     const bool missing = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
-    const std::string count = option->count() > 1 ? "is given more than once" : "needs a value";
+    const std::string count =
+        option->count() > 1 ? "is given more than once" : "needs a value" + meaning;
     const std::string what = missing ? count : text.substr(name.size() + 2);
     return at_option(usage, *option, what) + ": " + help;
   }

@@ -40,7 +40,7 @@ TEST(Usage, SaysWhatAValueShouldBe) {
       {{"train", "--threads", "99999999999"},
        "--threads '99999999999': expected a whole number, less than 2147483647"},
       {{"train", "--lr", "abc"}, "--lr 'abc': expected a number: see 'grapevine train --help'"},
-      {{"train", "--lr"}, "--lr needs a value"},
+      {{"train", "--lr"}, "--lr needs a value ("},
       {{"launch", "-n", "2", "-n", "3", "--", "average"}, "--processes is given more than once"},
       {{"train", "--epochs", "inf"}, "--epochs inf: expected a number above 0"},
       {{"train", "--json=maybe"}, "--json"},
@@ -49,7 +49,8 @@ TEST(Usage, SaysWhatAValueShouldBe) {
        "unknown option '--config': 'grapevine train' takes its job file"},
       {{"train", "a.toml", "b.toml"}, "unexpected argument 'b.toml': see 'grapevine train --help'"},
       {{"topology", "ring", "-n", "8"}, "unknown option '-n': did you mean '--ranks'?"},
-      {{"topology"}, "name is missing: see 'grapevine topology --help'"},
+      {{"trace", "run", "--blame"}, "--blame needs a value (all | slowest | STEP: what made"},
+      {{"topology"}, "name is missing ("},
       {{"bench", "p2p", "--bytes", "1,x"}, "--bytes 'x': expected a whole number"},
       {{"launch", "-n", "two", "--", "train"}, "--processes 'two': expected a whole number"}};
   for (const auto& [arguments, line] : cases) expect_usage_error(run_here(arguments), line);
