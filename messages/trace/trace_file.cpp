@@ -156,9 +156,9 @@ std::string trace_file_name(std::int32_t process, std::int32_t part, std::int32_
 }
 
 std::optional<TraceFileName> read_trace_file_name(const std::string& name) {
-  static const std::regex kPattern(R"(process-(\d{1,9})(?:\.(\d{1,9}))?(?:-(\d{1,9}))?\.gvtrace)");
+  static const std::regex pattern(R"(process-(\d{1,9})(?:\.(\d{1,9}))?(?:-(\d{1,9}))?\.gvtrace)");
   std::smatch match;
-  if (!std::regex_match(name, match, kPattern)) return std::nullopt;
+  if (!std::regex_match(name, match, pattern)) return std::nullopt;
   const auto number = [&match](std::size_t i) {
     return match[i].matched ? std::stoi(match[i]) : 0;
   };

@@ -118,24 +118,22 @@ Error damaged(const char* what) { return {Errc::protocol, std::string("damaged "
 constexpr std::uint64_t kMostMembersOfFrame = 1 << 24;
 
 // Which fields differ from what they usually are; the order in which they follow.
-enum Field : std::uint64_t {
-  kPeer = 1 << 0,
-  kStep = 1 << 1,
-  kOrigin = 1 << 2,
-  kOriginStep = 1 << 3,
-  kVersion = 1 << 4,
-  kSequence = 1 << 5,
-  kStaleness = 1 << 6,
-  kBytes = 1 << 7,
-  kPayload = 1 << 8,
-  kOperation = 1 << 9,
-  kRound = 1 << 10,
-  kIndex = 1 << 11,
-  kDuration = 1 << 12,
-  kHop = 1 << 13,
-  kView = 1 << 14,
-  kMembers = 1 << 15
-};
+constexpr std::uint64_t kPeer = 1 << 0;
+constexpr std::uint64_t kStep = 1 << 1;
+constexpr std::uint64_t kOrigin = 1 << 2;
+constexpr std::uint64_t kOriginStep = 1 << 3;
+constexpr std::uint64_t kVersion = 1 << 4;
+constexpr std::uint64_t kSequence = 1 << 5;
+constexpr std::uint64_t kStaleness = 1 << 6;
+constexpr std::uint64_t kBytes = 1 << 7;
+constexpr std::uint64_t kPayload = 1 << 8;
+constexpr std::uint64_t kOperation = 1 << 9;
+constexpr std::uint64_t kRound = 1 << 10;
+constexpr std::uint64_t kIndex = 1 << 11;
+constexpr std::uint64_t kDuration = 1 << 12;
+constexpr std::uint64_t kHop = 1 << 13;
+constexpr std::uint64_t kView = 1 << 14;
+constexpr std::uint64_t kMembers = 1 << 15;
 
 // Of the records before, in the same frame: what the next one is written as a difference to.
 struct Previous {
@@ -156,7 +154,7 @@ struct Previous {
 
 std::uint64_t fields_of(const TraceRecord& r, const Previous& last) {
   std::uint64_t fields = 0;
-  const auto mark = [&fields](bool present, Field field) {
+  const auto mark = [&fields](bool present, std::uint64_t field) {
     if (present) fields |= field;
   };
   mark(r.peer != -1, kPeer);
