@@ -43,13 +43,19 @@ void ErrorFeedback::accumulate(at::Tensor& g) {
 
 namespace {
 
+std::uint32_t bits_of(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
 // The entries of a that b has with the same value. b has another value for an entry that was only
 // rounded.
 SparseVector same_entries(const SparseVector& a, const SparseVector& b) {
   const SparseVector common = intersect(a, b, true), there = intersect(b, a, true);
   SparseVector same;
   for (std::size_t i = 0; i < common.indices.size(); ++i)
-    if (std::memcmp(&common.values[i], &there.values[i], sizeof(float)) == 0)
+    if (bits_of(common.values[i]) == bits_of(there.values[i]))
       same.add(common.indices[i], common.values[i]);
   return same;
 }

@@ -25,6 +25,7 @@
 #include "apps/trace/trace_figures.hpp"
 #include "apps/trace/trace_scan.hpp"
 #include "messages/text/parse_number.hpp"
+#include "messages/time.hpp"
 #include "messages/trace/merged_trace.hpp"
 
 namespace grapevine {

@@ -24,7 +24,8 @@ std::string step_name(const std::map<Rank, RankSnapshot>& snapshots, std::int32_
 // first `done` multiples. The number of epochs then names the checkpoint.
 bool ends_epoch(double every, std::int64_t done, double epochs) {
   constexpr double kRounding = 1e-9;
-  for (auto epoch = static_cast<double>(whole_epochs(epochs)); epoch > 0; --epoch) {
+  for (std::int64_t whole = whole_epochs(epochs); whole > 0; --whole) {
+    const auto epoch = static_cast<double>(whole);
     const double multiple = std::round(epoch / every);
     if (multiple <= static_cast<double>(done)) return false;
     if (std::abs(multiple * every - epoch) <= kRounding * epoch) return true;

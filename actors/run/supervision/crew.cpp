@@ -44,7 +44,7 @@ std::int32_t Crew::process_behind(const caf::actor_addr& agent) const {
 
 void Crew::replace(std::int32_t process, ProcessAgentActor agent, const std::vector<Rank>& ranks,
                    std::vector<PeerActor> peers) {
-  const auto take_over = [this](auto& place, auto&& actor) {
+  const auto take_over = [this](auto& place, auto actor) {
     if (place) former_.insert(place.address());
     monitor(supervisor_, actor);
     place = std::move(actor);

@@ -39,7 +39,7 @@ Expected<void> prepare_group(SharedParts& parts, std::int32_t ranks) {
   if (!groups) return groups.error();
   const auto fits = check_quorum(settings.activation, groups->group_size());
   if (!fits && !fewer) return fits;
-  parts.prepared = std::make_shared<Groups>(std::move(*groups));
+  parts.prepared = std::make_shared<Groups>(*groups);
   return {};
 }
 

@@ -34,27 +34,27 @@ bool waits(const RankWait& rank) {
 }
 
 // How much a rank explains of a wait for it, as the rank that is furthest from an answer.
-enum Weight { kIdle, kWaits, kComputes, kChangesMembers, kSilent };
-std::pair<int, std::int64_t> weight(const RankWait& rank) {
-  if (!rank.report) return {kSilent, rank.silent.count()};
-  if (rank.report->view > 0) return {kChangesMembers, 0};
-  if (waits(rank)) return {kWaits, rank.report->waiting_ns};
-  if (rank.report->computing_ns >= 0) return {kComputes, rank.report->computing_ns};
-  return {kIdle, 0};
+enum class Explains { little, waits, computes, changes_members, silent };
+std::pair<Explains, std::int64_t> weight(const RankWait& rank) {
+  if (!rank.report) return {Explains::silent, rank.silent.count()};
+  if (rank.report->view > 0) return {Explains::changes_members, 0};
+  if (waits(rank)) return {Explains::waits, rank.report->waiting_ns};
+  if (rank.report->computing_ns >= 0) return {Explains::computes, rank.report->computing_ns};
+  return {Explains::little, 0};
 }
 
 // Where any of several ranks may send a message, those that cannot at the moment count.
 std::optional<Rank> next_of(Rank waiter, const Ranks& ranks) {
   std::optional<Rank> next;
-  const auto consider = [&](Rank rank, int least) {
+  const auto consider = [&](Rank rank, Explains least) {
     const auto found = ranks.find(rank);
     if (found == ranks.end() || rank == waiter || weight(found->second).first < least) return;
     if (!next || weight(found->second) > weight(ranks.at(*next))) next = rank;
   };
   for (const Awaited& one : ranks.at(waiter).report->waits) {
-    if (one.from >= 0) consider(one.from, 0);
+    if (one.from >= 0) consider(one.from, Explains::little);
     if (one.from < 0)
-      for (const auto& entry : ranks) consider(entry.first, kComputes);
+      for (const auto& entry : ranks) consider(entry.first, Explains::computes);
   }
   return next;
 }
