@@ -24,13 +24,13 @@ void OutputWindow::send_until(std::size_t bytes) {
   if (sent_bytes_ >= bytes) return;
   LineBacklog::Waiting waiting = backlog_.take(bytes - sent_bytes_);
   if (waiting.dropped > 0) send({-1, true, left_out(waiting.dropped)});
-  for (JobLine& line : waiting.lines) send(std::move(line));
+  for (const JobLine& line : waiting.lines) send(line);
 }
 
-void OutputWindow::send(JobLine line) {
+void OutputWindow::send(const JobLine& line) {
   sent_.push_back(cost_of(line));
   sent_bytes_ += sent_.back();
-  send_(std::move(line));
+  send_(line);
 }
 
 }  // namespace grapevine

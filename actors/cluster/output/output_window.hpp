@@ -30,7 +30,7 @@ class OutputWindow {
 
  private:
   void send_until(std::size_t bytes);
-  void send(JobLine line);
+  void send(const JobLine& line);
 
   const std::size_t window_;
   LineBacklog backlog_;

@@ -44,7 +44,7 @@ void SliceAverage::plan_next() {
     end = *next;
     server = static_cast<std::size_t>(next - server_at_.begin()) - 1;
   }
-  slice_.emplace();
+  slice_ = Slice();
   slice_->count = std::min(most_, end - done_);
   for (std::size_t worker = 0; worker < workers(); ++worker)
     slice_->pieces.push_back({worker, done_});

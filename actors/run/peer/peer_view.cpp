@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -69,7 +71,7 @@ void PeerState::on_ask_traffic(AskTraffic ask) {
 }
 
 void PeerState::answer_traffic() {
-  if (auto traffic = member_.answer()) self_->send(config_.supervisor, *std::move(traffic));
+  if (const auto traffic = member_.answer()) self_->send(config_.supervisor, *traffic);
 }
 
 // A role that was closed for a view that was never installed stays so, as does that of a rank whose

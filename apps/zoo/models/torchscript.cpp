@@ -45,7 +45,7 @@ class ScriptModel final : public Model {
     const torch::jit::IValue output =
         module_.forward({form_.integers ? input.to(at::kLong) : input});
     TORCH_CHECK(output.isTensor(), "forward returns ", output.tagKind(), ", not one tensor");
-    const at::Tensor logits = output.toTensor();
+    const at::Tensor& logits = output.toTensor();
     return form_.classes_last && logits.dim() == 3 ? logits.transpose(1, 2) : logits;
   }
 
