@@ -50,6 +50,11 @@ caf::result<Admission> RendezvousState::on_join(Join& join) {
   }
   const std::int32_t process = join.process;
   if (is_early(join)) {
+    if (const auto same = check_identity(join, {}); !same) {
+      ignore("refused: " + same.error().message);
+      answer.deliver(refusal(same.error()));
+      return answer;
+    }
     if (join.agent) self_->monitor(join.agent);
     early_.push_back({std::move(join), answer});
     return answer;
@@ -109,6 +114,11 @@ bool RendezvousState::is_early(const Join& join) const {
          join.process < config_.processes;
 }
 
+// It takes the state of training from another rank.
+bool RendezvousState::is_late(const Join& join) const {
+  return begun_ || join.process >= config_.initial;
+}
+
 Expected<void> RendezvousState::check_member(const Join& join) const {
   const std::string who = name_of(join);
   if (join.process < 0 || join.process >= config_.processes || join.processes != config_.processes)
@@ -132,7 +142,7 @@ Expected<void> RendezvousState::check_member(const Join& join) const {
       self_->current_sender()->node() != self_->node())
     return bad_input("process 0 was started twice, here and on " + join.host +
                      ": give each process a rank of its own");
-  if (begun_) return {};  // its options are compared once it has a place
+  if (begun_) return {};  // on_place() compares its options with the present settings
   if (auto same = check_identity(join, {}); !same) return same;
   if (refused_) return bad_input("the job that " + who + " belongs to was refused already");
   return {};
@@ -167,7 +177,7 @@ Expected<void> RendezvousState::check_identity(const Join& join,
   std::set<std::string> keys;
   for (const auto* identity : {&config_.identity, &join.identity})
     for (const auto& [key, value] : *identity) keys.insert(key);
-  if (begun_) keys.erase(kResumedKey);  // the state comes from another rank
+  if (is_late(join)) keys.erase(kResumedKey);
   for (const std::string& key : keys) {
     const std::string here = value_of(config_.identity, key), there = value_of(join.identity, key);
     if (there != here && !has_changed(key, there, settings))
@@ -395,20 +405,23 @@ void RendezvousState::ask_for_place(const std::string& nonce) {
             });
 }
 
-// A place that is not free yet, e.g. because the loss is not known here, may become so.
+// A place that is not free yet, e.g. because the loss is not known here, may become so. A process
+// with other options need not wait for it: the first answer of the supervisor refuses it.
 void RendezvousState::on_place(const std::string& nonce, std::int32_t process, const Place& place) {
   const auto waiting = waiting_.find(nonce);
   if (waiting == waiting_.end()) return;  // it has gone meanwhile, and its place was given back
   const bool late = clock_time(self_->clock()) >= waiting->second.until;
-  if (!place.granted && place.later && !late)
+  const bool compares = place.granted || (place.later && place.settings);
+  const auto same = compares ? check_identity(waiting->second.participant.join,
+                                              place.settings.value_or(LiveSettings()))
+                             : Expected<void>();
+  if (same && !place.granted && place.later && !late)
     return self_->delayed_send(RendezvousActor{self_}, kPlaceInterval, AskPlaceAgain{nonce});
   Participant participant = std::move(waiting->second.participant);
   waiting_.erase(waiting);
-  const auto same =
-      place.granted ? check_identity(participant.join, place.settings) : Expected<void>();
-  if (place.granted && same) return admit_late(std::move(participant), place);
+  if (same && place.granted) return admit_late(std::move(participant), place);
   const Error error =
-      place.granted ? same.error() : bad_input(name_of(participant.join) + " " + place.reason);
+      same ? bad_input(name_of(participant.join) + " " + place.reason) : same.error();
   ignore("refused: " + error.message);
   participant.answer.deliver(refusal(error));
   give_place_back(process);

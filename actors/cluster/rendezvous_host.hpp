@@ -54,7 +54,8 @@ struct RendezvousConfig {
 //
 // Once the run has begun, a process of the job may take the place of a lost one, or a place that
 // was vacant from the start: the supervisor grants it, the process connects to the others, and its
-// Ready gives its actors to the supervisor.
+// Ready gives its actors to the supervisor. A process with other options is refused at once, also
+// where no place is free yet.
 //
 // A process that does not belong to this job is refused, without an effect on the job. It belongs
 // if it proves that it knows the job's secret. Where the job has none, its launcher's name for the
@@ -99,6 +100,7 @@ class RendezvousState {
   Expected<void> check_asker(const AskJob& ask) const;
   Expected<void> check_offered(const Vacancy& vacancy) const;
   bool is_early(const Join& join) const;
+  bool is_late(const Join& join) const;
   void on_late_join(Join& join, Answer answer);
   void on_place(const std::string& nonce, std::int32_t process, const Place& place);
   void admit_late(Participant late, const Place& place);

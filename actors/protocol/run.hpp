@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,9 @@ struct Place {
   bool later = false;                // not granted yet: ask again
   std::string reason;                // where it is not granted, a phrase after the process's name
   std::vector<std::int32_t> absent;  // where it is granted: the other processes that are lost
-  std::map<std::string, std::string> settings =
-      {};  // LiveSettings that have changed since the start
+  // LiveSettings that have changed since the start, whether it is granted or not; nothing: the
+  // supervisor has not answered.
+  std::optional<std::map<std::string, std::string>> settings = std::nullopt;
 };
 // Which process is lost, so that another may take its place? And the answer.
 struct AskVacancy {};

@@ -114,6 +114,7 @@ void SupervisorState::report_change(const LiveSettings& changed) {
 // then received the report of that loss, and the next report is of the new life.
 Place SupervisorState::on_ask_place(AskPlace ask) {
   Place place;
+  place.settings = settings_;  // a process with other options need not wait for its place
   const auto refuse = [&place](bool later, const char* reason) {
     place.later = later;
     place.reason = reason;
@@ -132,7 +133,6 @@ Place SupervisorState::on_ask_place(AskPlace ask) {
     return refuse(true, "has to wait for another change");
   returning_ = ask;
   place.granted = true;
-  place.settings = settings_;
   if (!alone) expect_process(ask.process, place);
   return place;
 }

@@ -27,13 +27,14 @@ struct Told {
 
   // Granted once it has been asked for often enough, if it is at all.
   Place place(AskPlace ask) {
-    if (!refusal.empty()) return {false, false, refusal, {}};
-    if (++asked < grants_at) return {false, true, "waits", {}};
+    if (!refusal.empty()) return {false, false, refusal, {}, settings};
+    if (++asked < states_settings_at) return {false, true, "got no answer", {}};
+    if (asked < grants_at) return {false, true, "waits", {}, settings};
     return {true, false, "", {3 - ask.process}, settings};
   }
   LiveSettings settings;
   std::string refusal;
-  int asked = 0, grants_at = 1, returns = 0;
+  int asked = 0, states_settings_at = 1, grants_at = 1, returns = 0;
   Vacancy vacancy;
 };
 
@@ -470,6 +471,55 @@ TEST_F(RendezvousHostTest, AReturningProcessHasTheOptionsOfProcessZeroWhereNothi
   auto returned = told_->returned.get_future();
   ASSERT_EQ(returned.wait_for(kDeadline), std::future_status::ready);
   EXPECT_TRUE(returned.get().peers.empty()) << "its place is given back";
+}
+
+// Minutes may pass until a place is free.
+TEST_F(RendezvousHostTest, AProcessWithOtherOptionsIsRefusedBeforeItsPlaceIsFree) {
+  told_->settings = {{"lr", "0.2"}};
+  told_->states_settings_at = 3;  // an answer without them says nothing about options
+  told_->grants_at = 1'000'000;
+  open(3);
+  expect_start();
+  Join other = join(1);
+  other.identity["model"] = "linear";
+  EXPECT_EQ(refusal_of(proven(other)),
+            "process 1 on host1 was started with model = linear, process 0 with mlp: start all with "
+            "the same options and job file");
+  EXPECT_EQ(told_->asked, 3);
+}
+
+// Neither options nor patience would help it.
+TEST_F(RendezvousHostTest, AProcessThatMayNotJoinIsToldSoWhateverItsOptions) {
+  told_->refusal = "is too late: the run is ending";
+  open(3);
+  expect_start();
+  Join other = join(1);
+  other.identity["lr"] = "0.7";
+  EXPECT_EQ(refusal_of(proven(other)), "process 1 on host1 is too late: the run is ending");
+}
+
+// The others begin without it, and it is told before they do.
+TEST_F(RendezvousHostTest, AnEarlyProcessWithOtherOptionsIsRefusedAlone) {
+  vacant_ = 1;
+  open(3);
+  Join other = join(2);
+  other.identity["lr"] = "0.7";
+  EXPECT_NE(refusal_of(proven(other)).find("was started with lr = 0.7, process 0 with 0.1"),
+            std::string::npos);
+  Join same = join(2);
+  same.nonce = "another";
+  same.identity[kResumedKey] = "12";  // its state comes from another rank
+  caf::scoped_actor self{system_};
+  auto early = self->request(rendezvous_, kDeadline, same);
+  std::vector<std::future<Admission>> asked;
+  for (const std::int32_t process : {1, 0}) asked.push_back(ask(join(process)));
+  for (auto& answer : asked) EXPECT_FALSE(answer.get().refused);
+  for (const std::int32_t process : {1, 0}) caf::anon_send(rendezvous_, ready(process));
+  early.receive(
+      [](const Admission& admission) {
+        EXPECT_FALSE(admission.refused) << admission.error.message;
+      },
+      [](const caf::error&) { ADD_FAILURE() << "no answer"; });
 }
 
 // The job and a place for a process that knows the address and the secret alone.
