@@ -178,14 +178,19 @@ Expected<void> RendezvousState::check_identity(const Join& join,
   for (const auto* identity : {&config_.identity, &join.identity})
     for (const auto& [key, value] : *identity) keys.insert(key);
   if (is_late(join)) keys.erase(kResumedKey);
-  for (const std::string& key : keys) {
-    const std::string here = value_of(config_.identity, key), there = value_of(join.identity, key);
-    if (there != here && !has_changed(key, there, settings))
-      return bad_input(name_of(join) + " was started with " + key + " = " + there +
-                       ", process 0 with " + here +
-                       ": start all with the same options and job file");
-  }
+  for (const std::string& key : keys)
+    if (auto same = check_option(name_of(join), key, value_of(join.identity, key), settings); !same)
+      return same;
   return {};
+}
+
+Expected<void> RendezvousState::check_option(const std::string& who, const std::string& key,
+                                             const std::string& there,
+                                             const LiveSettings& settings) const {
+  const std::string here = value_of(config_.identity, key);
+  if (there == here || has_changed(key, there, settings)) return {};
+  return bad_input(who + " was started with " + key + " = " + there + ", process 0 with " + here +
+                   ": start all with the same options and job file");
 }
 
 Admission RendezvousState::admission_for(const Admission& all, const Join& join) const {
@@ -313,6 +318,7 @@ void RendezvousState::begin_run() {
 // ---- processes that take the place of a lost one ----
 
 Expected<void> RendezvousState::check_asker(const AskJob& ask) const {
+  if (auto sane = check(ask); !sane) return sane;
   const std::string where = "the job at " + config_.where;
   if (!config_.secret.empty() &&
       !equal_secrets(ask.proof, proof_of_question(config_.secret, ask.nonce)))
@@ -328,6 +334,14 @@ Expected<void> RendezvousState::check_asker(const AskJob& ask) const {
   return {};
 }
 
+// Those that the process was given by itself: the others come from this job.
+Expected<void> RendezvousState::check_options(const AskJob& ask,
+                                              const LiveSettings& settings) const {
+  for (const auto& [key, value] : ask.options)
+    if (auto same = check_option("this process", key, value, settings); !same) return same;
+  return {};
+}
+
 Expected<void> RendezvousState::check_offered(const Vacancy& vacancy) const {
   if (vacancy.process == 0) return bad_input("this process " + vacancy.reason);
   if (config_.job_text.size() <= kMostJobText) return {};
@@ -335,6 +349,22 @@ Expected<void> RendezvousState::check_offered(const Vacancy& vacancy) const {
       "the job of {} bytes is too long to be sent, the most are {}: start this process with the "
       "options and the launcher's variables of the lost one",
       config_.job_text.size(), kMostJobText));
+}
+
+void RendezvousState::fill_offer(JobOffer& offer, const AskJob& ask, const Vacancy& vacancy) const {
+  const bool may_join = vacancy.process > 0 || vacancy.later;
+  const auto same = may_join ? check_options(ask, vacancy.settings) : Expected<void>();
+  offer.later = same && vacancy.later;
+  if (const auto offered = same ? check_offered(vacancy) : same; !offered) {
+    offer.error = offered.error();
+    return;
+  }
+  offer.refused = false;
+  offer.process = vacancy.process;
+  offer.processes = config_.processes;
+  offer.job = config_.job;
+  offer.transport = config_.transport;
+  offer.text = config_.job_text;
 }
 
 caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
@@ -349,26 +379,18 @@ caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
   }
   if (!config_.secret.empty()) offer.proof = proof_of_offer(config_.secret, ask.nonce);
   if (!begun_) {
-    offer.later = true;
-    offer.error = bad_input("the job at " + config_.where + " has not begun: start its processes");
+    const auto same = check_options(ask, {});
+    offer.later = same.ok();
+    offer.error = same ? bad_input("the job at " + config_.where +
+                                   " has not begun: start its processes")
+                       : same.error();
     answer.deliver(std::move(offer));
     return answer;
   }
   self_->request(config_.supervisor, kPlaceTimeout, AskVacancy{})
       .then(
-          [this, answer, offer](const Vacancy& vacancy) mutable {
-            offer.later = vacancy.later;
-            if (const auto offered = check_offered(vacancy); !offered) {
-              offer.error = offered.error();
-              answer.deliver(std::move(offer));
-              return;
-            }
-            offer.refused = false;
-            offer.process = vacancy.process;
-            offer.processes = config_.processes;
-            offer.job = config_.job;
-            offer.transport = config_.transport;
-            offer.text = config_.job_text;
+          [this, answer, offer, ask](const Vacancy& vacancy) mutable {
+            fill_offer(offer, ask, vacancy);
             answer.deliver(std::move(offer));
           },
           [answer, offer](const caf::error&) mutable {

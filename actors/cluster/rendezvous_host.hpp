@@ -88,6 +88,8 @@ class RendezvousState {
   Expected<void> check_member(const Join& join) const;
   // `settings`: those that have changed since the run began.
   Expected<void> check_identity(const Join& join, const LiveSettings& settings) const;
+  Expected<void> check_option(const std::string& who, const std::string& key,
+                              const std::string& there, const LiveSettings& settings) const;
   bool has_changed(const std::string& key, const std::string& value,
                    const LiveSettings& settings) const;
   static std::string name_of(const Join& join);
@@ -98,6 +100,8 @@ class RendezvousState {
   Duration timeout_of_connecting() const;
   Admission admission_to_all() const;
   Expected<void> check_asker(const AskJob& ask) const;
+  Expected<void> check_options(const AskJob& ask, const LiveSettings& settings) const;
+  void fill_offer(JobOffer& offer, const AskJob& ask, const Vacancy& vacancy) const;
   Expected<void> check_offered(const Vacancy& vacancy) const;
   bool is_early(const Join& join) const;
   bool is_late(const Join& join) const;

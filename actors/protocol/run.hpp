@@ -46,6 +46,7 @@ struct Vacancy {
   std::int32_t process = 0;  // 0: none is
   bool later = false;        // where none is: one may be
   std::string reason;        // where none is
+  std::map<std::string, std::string> settings = {};  // as those of Place
 };
 // A process to which a place was granted is connected to the others, and its ranks wait for a view;
 // or it has failed.

@@ -145,10 +145,11 @@ const char* SupervisorState::why_joins_are_refused() const {
 }
 
 Vacancy SupervisorState::on_ask_vacancy() const {
-  if (const char* why = why_joins_are_refused()) return {0, false, why};
+  if (const char* why = why_joins_are_refused()) return {0, false, why, settings_};
   for (const std::int32_t process : members_.lost_processes())
-    if (!returning_ || returning_->process != process) return {process, false, ""};
-  return {0, true, "finds no place: no process of the job is lost, and no place is vacant"};
+    if (!returning_ || returning_->process != process) return {process, false, "", settings_};
+  return {0, true, "finds no place: no process of the job is lost, and no place is vacant",
+          settings_};
 }
 
 void SupervisorState::expect_process(std::int32_t process, Place& place) {

@@ -558,6 +558,42 @@ TEST_F(RendezvousHostTest, OffersItsJobToAProcessThatKnowsTheSecret) {
   }
 }
 
+// A process that knows the address alone has the options of its command line before the job's.
+TEST_F(RendezvousHostTest, OptionsThatDifferAreRefusedBeforeAJobIsOffered) {
+  told_->vacancy = {0, true, "finds no place: none is lost"};
+  open(3);
+  const auto answer_to = [&](const std::string& key, const std::string& value) {
+    caf::scoped_actor self{system_};
+    JobOffer result;
+    self->request(rendezvous_, kDeadline, AskJob{"1", "mine", "", {{key, value}}})
+        .receive([&](JobOffer& offer) { result = offer; },
+                 [](const caf::error& error) { ADD_FAILURE() << caf::to_string(error); });
+    EXPECT_TRUE(result.refused);
+    return result;
+  };
+  const auto expect_refusal = [&](const std::string& key, const std::string& value) {
+    const JobOffer offer = answer_to(key, value);
+    EXPECT_FALSE(offer.later) << offer.error.message;
+    EXPECT_NE(offer.error.message.find("this process was started with " + key + " = " + value +
+                                       ", process 0 with "),
+              std::string::npos)
+        << offer.error.message;
+  };
+  EXPECT_TRUE(answer_to("lr", "0.1").later) << "it has not begun";
+  expect_refusal("lr", "0.2");
+  expect_start();
+  EXPECT_TRUE(answer_to("lr", "0.1").later);
+  expect_refusal("lr", "0.2");
+  expect_refusal("augment", "flip");
+  told_->vacancy.settings = {{"lr", "0.3"}};  // it receives the present one with its view
+  EXPECT_TRUE(answer_to("lr", "0.2").later);
+  expect_refusal("model", "linear");
+  EXPECT_EQ(answer_to("model", "two\nlines").error.code, Errc::protocol);
+  told_->vacancy = {0, false, "is too late: the run is ending"};
+  EXPECT_EQ(answer_to("model", "linear").error.message,
+            "this process is too late: the run is ending");
+}
+
 // Others may come in its place.
 TEST_F(RendezvousHostTest, AProcessThatFailsToReturnFreesThePlace) {
   open(3);
