@@ -56,7 +56,7 @@ caf::result<Admission> RendezvousState::on_join(Join& join) {
       return answer;
     }
     if (join.agent) self_->monitor(join.agent);
-    early_.push_back({std::move(join), answer});
+    early_.push_back({std::move(join), answer, clock_time(self_->clock())});
     return answer;
   }
   if (const auto checked = check_member(join); !checked) {
@@ -68,12 +68,28 @@ caf::result<Admission> RendezvousState::on_join(Join& join) {
     on_late_join(join, answer);
     return answer;
   }
-  if (join.agent) self_->monitor(join.agent);
-  participants_.emplace(process, Participant{std::move(join), answer});
+  Participant participant{std::move(join), answer, clock_time(self_->clock())};
+  if (participants_.count(process) > 0) {
+    on_claim(std::move(participant));
+    return answer;
+  }
+  if (participant.join.agent) self_->monitor(participant.join.agent);
+  seat(std::move(participant));
+  return answer;
+}
+
+void RendezvousState::seat(Participant participant) {
+  const std::int32_t process = participant.join.process;
+  participants_[process] = std::move(participant);
   spdlog::debug("process {} has joined from {}: {} of {}", process,
                 participants_.at(process).join.host, participants_.size(), config_.initial);
-  if (static_cast<std::int32_t>(participants_.size()) == config_.initial) admit_all();
-  return answer;
+  admit_if_complete();
+}
+
+// Not while a participant may be silent: another one takes its place then.
+void RendezvousState::admit_if_complete() {
+  const bool complete = static_cast<std::int32_t>(participants_.size()) == config_.initial;
+  if (complete && claims_.empty() && !admitted_ && !refused_) admit_all();
 }
 
 std::string RendezvousState::name_of(const Join& join) {
@@ -133,11 +149,6 @@ Expected<void> RendezvousState::check_member(const Join& join) const {
     return bad_input(
         fmt::format("{} runs version {}, process 0 version {}: install the same everywhere", who,
                     join.version, config_.version));
-  if (const auto other = participants_.find(join.process); !begun_ && other != participants_.end())
-    return bad_input(
-        fmt::format("process {} was started twice, on {} and {}: give each process a rank of its "
-                    "own",
-                    join.process, other->second.join.host, join.host));
   if (join.process == 0 && self_->current_sender() != nullptr &&
       self_->current_sender()->node() != self_->node())
     return bad_input("process 0 was started twice, here and on " + join.host +
@@ -268,6 +279,8 @@ void RendezvousState::refuse_all(const Error& error) {
   }
   for (Participant& early : early_) early.answer.deliver(refusal(error));
   early_.clear();
+  for (auto& [process, second] : claims_) second.answer.deliver(refusal(error));
+  claims_.clear();
   self_->send(config_.supervisor, RankFailed{error});
 }
 
@@ -308,6 +321,8 @@ void RendezvousState::begin_run() {
   crew.agents.resize(static_cast<std::size_t>(config_.processes) - 1);  // vacant places have none
   self_->send(config_.supervisor, std::move(crew));
   begun_ = true;
+  for (auto& [process, second] : std::exchange(claims_, {}))
+    early_.push_back(std::move(second));  // the participant trains: it may be lost later
   for (Participant& early : std::exchange(early_, {}))
     if (const auto checked = check_member(early.join); checked)
       on_late_join(early.join, early.answer);
@@ -409,7 +424,8 @@ void RendezvousState::on_late_join(Join& join, Answer answer) {
   self_->monitor(join.agent);
   const std::string nonce = join.nonce;
   const Timestamp until = clock_time(self_->clock()) + config_.timeout;
-  waiting_[nonce] = Waiting{Participant{std::move(join), std::move(answer)}, until};
+  waiting_[nonce] = Waiting{
+      Participant{std::move(join), std::move(answer), clock_time(self_->clock())}, until};
   ask_for_place(nonce);
 }
 
@@ -442,11 +458,9 @@ void RendezvousState::on_place(const std::string& nonce, std::int32_t process, c
   Participant participant = std::move(waiting->second.participant);
   waiting_.erase(waiting);
   if (same && place.granted) return admit_late(std::move(participant), place);
-  const Error error =
-      same ? bad_input(name_of(participant.join) + " " + place.reason) : same.error();
-  ignore("refused: " + error.message);
-  participant.answer.deliver(refusal(error));
   give_place_back(process);
+  if (same) return refuse_without_place(std::move(participant), place);
+  refuse(participant, same.error());
 }
 
 // The supervisor may have granted it, with an answer that came too late: until it hears of the end
@@ -521,11 +535,14 @@ void RendezvousState::on_down(const caf::down_msg& down) {
                                        early.join.agent.address() == down.source;
                               }),
                early_.end());
+  for (auto it = claims_.begin(); it != claims_.end();)
+    it = it->second.join.agent.address() == down.source ? claims_.erase(it) : std::next(it);
   const auto participant =
       std::find_if(participants_.begin(), participants_.end(), [&](const auto& entry) {
         return entry.second.join.agent && entry.second.join.agent.address() == down.source;
       });
-  if (participant == participants_.end()) return;
+  if (participant == participants_.end()) return admit_if_complete();
+  const std::int32_t process = participant->first;
   const std::string who = name_of(participant->second.join);
   if (admitted_)
     return refuse_all({Errc::peer_down, who + " ended before training began, or cannot be reached "
@@ -533,6 +550,7 @@ void RendezvousState::on_down(const caf::down_msg& down) {
   spdlog::warn("{} joined and then ended: waiting for its restart", who);
   participant->second.answer.deliver(refusal({Errc::peer_down, who + " is gone"}));
   participants_.erase(participant);
+  if (auto second = claims_.extract(process); !second.empty()) seat(std::move(second.mapped()));
 }
 
 // Names the missing processes to the user.
