@@ -358,7 +358,7 @@ Expected<void> RendezvousState::check_options(const AskJob& ask,
 }
 
 Expected<void> RendezvousState::check_offered(const Vacancy& vacancy) const {
-  if (vacancy.process == 0) return bad_input("this process " + vacancy.reason);
+  if (vacancy.processes.empty()) return bad_input("this process " + vacancy.reason);
   if (config_.job_text.size() <= kMostJobText) return {};
   return bad_input(fmt::format(
       "the job of {} bytes is too long to be sent, the most are {}: start this process with the "
@@ -366,8 +366,23 @@ Expected<void> RendezvousState::check_offered(const Vacancy& vacancy) const {
       config_.job_text.size(), kMostJobText));
 }
 
-void RendezvousState::fill_offer(JobOffer& offer, const AskJob& ask, const Vacancy& vacancy) const {
-  const bool may_join = vacancy.process > 0 || vacancy.later;
+// A process needs seconds from its offer to its Join. Others that ask meanwhile are offered other
+// places, as long as there are any, and then the one that was offered first: the process that was to
+// take it may have ended.
+std::int32_t RendezvousState::choose_place(const std::vector<std::int32_t>& lost) {
+  const auto offer_of = [this](std::int32_t process) {
+    const auto found = offered_.find(process);
+    return found == offered_.end() ? std::int64_t{0} : found->second;
+  };
+  const std::int32_t chosen = *std::min_element(
+      lost.begin(), lost.end(),
+      [&](std::int32_t a, std::int32_t b) { return offer_of(a) < offer_of(b); });
+  offered_[chosen] = ++offers_;
+  return chosen;
+}
+
+void RendezvousState::fill_offer(JobOffer& offer, const AskJob& ask, const Vacancy& vacancy) {
+  const bool may_join = !vacancy.processes.empty() || vacancy.later;
   const auto same = may_join ? check_options(ask, vacancy.settings) : Expected<void>();
   offer.later = same && vacancy.later;
   if (const auto offered = same ? check_offered(vacancy) : same; !offered) {
@@ -375,7 +390,7 @@ void RendezvousState::fill_offer(JobOffer& offer, const AskJob& ask, const Vacan
     return;
   }
   offer.refused = false;
-  offer.process = vacancy.process;
+  offer.process = choose_place(vacancy.processes);
   offer.processes = config_.processes;
   offer.job = config_.job;
   offer.transport = config_.transport;
@@ -477,6 +492,7 @@ void RendezvousState::give_place_back(std::int32_t process) {
 void RendezvousState::admit_late(Participant late, const Place& place) {
   const std::int32_t process = late.join.process;
   returning_.insert(process);
+  offered_.erase(process);
   Participant& participant = participants_[process];
   participant = std::move(late);
   Admission admission = admission_to_all();

@@ -104,7 +104,8 @@ class RendezvousState {
   Admission admission_to_all() const;
   Expected<void> check_asker(const AskJob& ask) const;
   Expected<void> check_options(const AskJob& ask, const LiveSettings& settings) const;
-  void fill_offer(JobOffer& offer, const AskJob& ask, const Vacancy& vacancy) const;
+  void fill_offer(JobOffer& offer, const AskJob& ask, const Vacancy& vacancy);
+  std::int32_t choose_place(const std::vector<std::int32_t>& lost);
   Expected<void> check_offered(const Vacancy& vacancy) const;
   bool is_early(const Join& join) const;
   bool is_late(const Join& join) const;
@@ -143,6 +144,8 @@ class RendezvousState {
   };
   std::map<std::string, Waiting> waiting_;
   std::set<std::int32_t> returning_;
+  std::map<std::int32_t, std::int64_t> offered_;  // places that nobody has taken yet: which offer
+  std::int64_t offers_ = 0;
   LogLimit refusals_;
   bool admitted_ = false;
   bool begun_ = false;

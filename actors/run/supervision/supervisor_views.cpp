@@ -145,11 +145,18 @@ const char* SupervisorState::why_joins_are_refused() const {
 }
 
 Vacancy SupervisorState::on_ask_vacancy() const {
-  if (const char* why = why_joins_are_refused()) return {0, false, why, settings_};
+  Vacancy vacancy;
+  vacancy.settings = settings_;
+  if (const char* why = why_joins_are_refused()) {
+    vacancy.reason = why;
+    return vacancy;
+  }
   for (const std::int32_t process : members_.lost_processes())
-    if (!returning_ || returning_->process != process) return {process, false, "", settings_};
-  return {0, true, "finds no place: no process of the job is lost, and no place is vacant",
-          settings_};
+    if (!returning_ || returning_->process != process) vacancy.processes.push_back(process);
+  vacancy.later = vacancy.processes.empty();
+  if (vacancy.later)
+    vacancy.reason = "finds no place: no process of the job is lost, and no place is vacant";
+  return vacancy;
 }
 
 void SupervisorState::expect_process(std::int32_t process, Place& place) {

@@ -548,7 +548,7 @@ TEST_F(RendezvousHostTest, AnEarlyProcessWithOtherOptionsIsRefusedAlone) {
 // The job and a place for a process that knows the address and the secret alone.
 TEST_F(RendezvousHostTest, OffersItsJobToAProcessThatKnowsTheSecret) {
   secret_ = "x";
-  told_->vacancy = {2, false, ""};
+  told_->vacancy = {{2}, false, ""};
   open(3);
   const auto offer_for = [&](const AskJob& ask) {
     caf::scoped_actor self{system_};
@@ -567,7 +567,7 @@ TEST_F(RendezvousHostTest, OffersItsJobToAProcessThatKnowsTheSecret) {
   EXPECT_EQ(offer.processes, 3);
   EXPECT_EQ(offer.text, "lr = 0.1");
   EXPECT_EQ(offer.proof, proof_of_offer("x", "mine"));
-  told_->vacancy = {0, true, "finds no place: none is lost"};
+  told_->vacancy = {{}, true, "finds no place: none is lost"};
   EXPECT_TRUE(offer_for(ask).later);
   for (const auto& [spoilt, why] : std::vector<std::pair<AskJob, std::string>>{
            {{"1", "mine", ""}, "does not know the secret"},
@@ -581,9 +581,31 @@ TEST_F(RendezvousHostTest, OffersItsJobToAProcessThatKnowsTheSecret) {
   }
 }
 
+// Several begin with the address alone, and each makes the job before it joins.
+TEST_F(RendezvousHostTest, ProcessesThatAskAtOnceAreOfferedDifferentPlaces) {
+  told_->vacancy = {{1, 2}, false, ""};
+  open(3);
+  expect_start();
+  const auto offered = [&] {
+    caf::scoped_actor self{system_};
+    std::int32_t process = 0;
+    self->request(rendezvous_, kDeadline, AskJob{"1", "mine", ""})
+        .receive([&](const JobOffer& offer) { process = offer.process; },
+                 [](const caf::error& error) { ADD_FAILURE() << caf::to_string(error); });
+    return process;
+  };
+  EXPECT_EQ(offered(), 1);
+  EXPECT_EQ(offered(), 2);
+  EXPECT_EQ(offered(), 1) << "the process that was to take it may have ended";
+  Join taken = join(2);
+  taken.nonce = "another";
+  EXPECT_TRUE(ask(taken).get().joins);
+  EXPECT_EQ(offered(), 2) << "it is lost again, and was offered to nobody since";
+}
+
 // A process that knows the address alone has the options of its command line before the job's.
 TEST_F(RendezvousHostTest, OptionsThatDifferAreRefusedBeforeAJobIsOffered) {
-  told_->vacancy = {0, true, "finds no place: none is lost"};
+  told_->vacancy = {{}, true, "finds no place: none is lost"};
   open(3);
   const auto answer_to = [&](const std::string& key, const std::string& value) {
     caf::scoped_actor self{system_};
@@ -612,7 +634,7 @@ TEST_F(RendezvousHostTest, OptionsThatDifferAreRefusedBeforeAJobIsOffered) {
   EXPECT_TRUE(answer_to("lr", "0.2").later);
   expect_refusal("model", "linear");
   EXPECT_EQ(answer_to("model", "two\nlines").error.code, Errc::protocol);
-  told_->vacancy = {0, false, "is too late: the run is ending"};
+  told_->vacancy = {{}, false, "is too late: the run is ending"};
   EXPECT_EQ(answer_to("model", "linear").error.message,
             "this process is too late: the run is ending");
 }
