@@ -367,16 +367,16 @@ Expected<void> RendezvousState::check_offered(const Vacancy& vacancy) const {
 }
 
 // A process needs seconds from its offer to its Join. Others that ask meanwhile are offered other
-// places, as long as there are any, and then the one that was offered first: the process that was to
-// take it may have ended.
+// places, as long as there are any, and then the one that was offered first: the process that was
+// to take it may have ended.
 std::int32_t RendezvousState::choose_place(const std::vector<std::int32_t>& lost) {
   const auto offer_of = [this](std::int32_t process) {
     const auto found = offered_.find(process);
     return found == offered_.end() ? std::int64_t{0} : found->second;
   };
-  const std::int32_t chosen = *std::min_element(
-      lost.begin(), lost.end(),
-      [&](std::int32_t a, std::int32_t b) { return offer_of(a) < offer_of(b); });
+  const std::int32_t chosen =
+      *std::min_element(lost.begin(), lost.end(),
+                        [&](std::int32_t a, std::int32_t b) { return offer_of(a) < offer_of(b); });
   offered_[chosen] = ++offers_;
   return chosen;
 }
@@ -411,9 +411,9 @@ caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
   if (!begun_) {
     const auto same = check_options(ask, {});
     offer.later = same.ok();
-    offer.error = same ? bad_input("the job at " + config_.where +
-                                   " has not begun: start its processes")
-                       : same.error();
+    offer.error =
+        same ? bad_input("the job at " + config_.where + " has not begun: start its processes")
+             : same.error();
     answer.deliver(std::move(offer));
     return answer;
   }
@@ -439,8 +439,8 @@ void RendezvousState::on_late_join(Join& join, Answer answer) {
   self_->monitor(join.agent);
   const std::string nonce = join.nonce;
   const Timestamp until = clock_time(self_->clock()) + config_.timeout;
-  waiting_[nonce] = Waiting{
-      Participant{std::move(join), std::move(answer), clock_time(self_->clock())}, until};
+  waiting_[nonce] =
+      Waiting{Participant{std::move(join), std::move(answer), clock_time(self_->clock())}, until};
   ask_for_place(nonce);
 }
 

@@ -50,9 +50,9 @@ struct RendezvousConfig {
 // Lives in the coordinator, process 0, as long as the supervisor. Collects one Join of every
 // process that begins the run, answers all of them together, collects one Ready of each and gives
 // their actors to the supervisor. An error of a process of this job (two live processes of one
-// number, other options, a process that is missing at the deadline or dies after all have joined) is
-// reported to all participants and to the supervisor, once. A process that dies, or is silent, while
-// others are missing may be replaced.
+// number, other options, a process that is missing at the deadline or dies after all have joined)
+// is reported to all participants and to the supervisor, once. A process that dies, or is silent,
+// while others are missing may be replaced.
 //
 // Once the run has begun, a process of the job may take the place of a lost one, or a place that
 // was vacant from the start: the supervisor grants it, the process connects to the others, and its

@@ -112,8 +112,7 @@ typename Inspector::result_type inspect(Inspector& f, Addresses& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, AskJob& m) {
-  return f(caf::meta::type_name("grapevine::AskJob"), m.version, m.nonce, m.proof,
-           m.options);
+  return f(caf::meta::type_name("grapevine::AskJob"), m.version, m.nonce, m.proof, m.options);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, JobOffer& m) {

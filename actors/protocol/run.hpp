@@ -43,9 +43,9 @@ struct Place {
 // Which processes are lost, so that others may take their places? And the answer.
 struct AskVacancy {};
 struct Vacancy {
-  std::vector<std::int32_t> processes;  // ascending; empty: none is
-  bool later = false;                   // where none is: one may be
-  std::string reason;                   // where none is
+  std::vector<std::int32_t> processes;               // ascending; empty: none is
+  bool later = false;                                // where none is: one may be
+  std::string reason;                                // where none is
   std::map<std::string, std::string> settings = {};  // as those of Place
 };
 // A process to which a place was granted is connected to the others, and its ranks wait for a view;

@@ -505,9 +505,10 @@ TEST_F(RendezvousHostTest, AProcessWithOtherOptionsIsRefusedBeforeItsPlaceIsFree
   expect_start();
   Join other = join(1);
   other.identity["model"] = "linear";
-  EXPECT_EQ(refusal_of(proven(other)),
-            "process 1 on host1 was started with model = linear, process 0 with mlp: start all with "
-            "the same options and job file");
+  EXPECT_EQ(
+      refusal_of(proven(other)),
+      "process 1 on host1 was started with model = linear, process 0 with mlp: start all with "
+      "the same options and job file");
   EXPECT_EQ(told_->asked, 3);
 }
 
@@ -774,7 +775,8 @@ TEST_F(RendezvousHostTest, TwoLiveProcessesWithOneNumberEndTheStart) {
   EXPECT_EQ(told_error().message, why);
 }
 
-// Suspended, or of a machine that has failed: its connection lasts until its silence is long enough.
+// Suspended, or of a machine that has failed: its connection lasts until its silence is long
+// enough.
 TEST_F(RendezvousHostTest, ASilentProcessIsReplacedByASecondOne) {
   answer_timeout_ = std::chrono::milliseconds(50);
   open(3);
@@ -836,9 +838,10 @@ TEST_F(RendezvousHostTest, ASecondProcessNamesTheSilentOneOnceAllHaveJoined) {
   EXPECT_FALSE(head.get().refused);
   EXPECT_FALSE(silent.get().refused);
   const std::string why = refusal_of(join(1, 2));
-  EXPECT_NE(why.find(" has not answered for 0 s, and process 1 on host1 asks for its place: end the "
-                     "silent process, and start the job again"),
-            std::string::npos)
+  EXPECT_NE(
+      why.find(" has not answered for 0 s, and process 1 on host1 asks for its place: end the "
+               "silent process, and start the job again"),
+      std::string::npos)
       << why;
   const Error error = told_error();
   EXPECT_EQ(error.code, Errc::peer_down);
