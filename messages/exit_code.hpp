@@ -18,8 +18,10 @@ inline constexpr char kErrorStart[] = "error: ";
 inline constexpr char kStoppedBeforeTraining[] = "stopped by a signal before training began";
 inline constexpr char kStoppedAtTheStart[] = "process {} was asked to stop before training began";
 
-// The end of that line where another process still has the place of one that joins a run.
+// In that line where another process still has the place of one that joins a run: that process
+// answers, or does not and is not lost yet.
 inline constexpr char kPlaceTaken[] = "is not lost: is it started twice?";
+inline constexpr char kPlaceOfSilent[] = "does not answer, and does not count as lost yet";
 
 // Of a process that ends with such an error.
 inline int exit_code_of(Errc code) {

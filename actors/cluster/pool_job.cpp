@@ -112,8 +112,10 @@ bool PoolJob::others_continue_after(const RankExited& exited) const {
 // started in the place of such a process finds it taken.
 bool PoolJob::may_return(const RankExited& exited) const {
   const Process& process = processes[static_cast<std::size_t>(exited.process)];
-  const bool taken = process.joins && exited.exit_code == kExitBadInput &&
-                     process.held.text().find(kPlaceTaken) != std::string::npos;
+  const std::string error = process.held.text();
+  const bool names_other = error.find(kPlaceTaken) != std::string::npos ||
+                           error.find(kPlaceOfSilent) != std::string::npos;
+  const bool taken = process.joins && exited.exit_code == kExitBadInput && names_other;
   return exited.signal != 0 || exited.exit_code == kExitLost || taken;
 }
 

@@ -50,8 +50,13 @@ caf::result<Admission> RendezvousState::on_join(Join& join) {
   }
   const std::int32_t process = join.process;
   if (is_early(join)) {
+    if (const auto same = check_identity(join, {}); !same) {
+      ignore("refused: " + same.error().message);
+      answer.deliver(refusal(same.error()));
+      return answer;
+    }
     if (join.agent) self_->monitor(join.agent);
-    early_.push_back({std::move(join), answer});
+    early_.push_back({std::move(join), answer, clock_time(self_->clock())});
     return answer;
   }
   if (const auto checked = check_member(join); !checked) {
@@ -63,12 +68,28 @@ caf::result<Admission> RendezvousState::on_join(Join& join) {
     on_late_join(join, answer);
     return answer;
   }
-  if (join.agent) self_->monitor(join.agent);
-  participants_.emplace(process, Participant{std::move(join), answer});
+  Participant participant{std::move(join), answer, clock_time(self_->clock())};
+  if (participants_.count(process) > 0) {
+    on_claim(std::move(participant));
+    return answer;
+  }
+  if (participant.join.agent) self_->monitor(participant.join.agent);
+  seat(std::move(participant));
+  return answer;
+}
+
+void RendezvousState::seat(Participant participant) {
+  const std::int32_t process = participant.join.process;
+  participants_[process] = std::move(participant);
   spdlog::debug("process {} has joined from {}: {} of {}", process,
                 participants_.at(process).join.host, participants_.size(), config_.initial);
-  if (static_cast<std::int32_t>(participants_.size()) == config_.initial) admit_all();
-  return answer;
+  admit_if_complete();
+}
+
+// Not while a participant may be silent: another one takes its place then.
+void RendezvousState::admit_if_complete() {
+  const bool complete = static_cast<std::int32_t>(participants_.size()) == config_.initial;
+  if (complete && claims_.empty() && !admitted_ && !refused_) admit_all();
 }
 
 std::string RendezvousState::name_of(const Join& join) {
@@ -109,6 +130,11 @@ bool RendezvousState::is_early(const Join& join) const {
          join.process < config_.processes;
 }
 
+// It takes the state of training from another rank.
+bool RendezvousState::is_late(const Join& join) const {
+  return begun_ || join.process >= config_.initial;
+}
+
 Expected<void> RendezvousState::check_member(const Join& join) const {
   const std::string who = name_of(join);
   if (join.process < 0 || join.process >= config_.processes || join.processes != config_.processes)
@@ -123,16 +149,11 @@ Expected<void> RendezvousState::check_member(const Join& join) const {
     return bad_input(
         fmt::format("{} runs version {}, process 0 version {}: install the same everywhere", who,
                     join.version, config_.version));
-  if (const auto other = participants_.find(join.process); !begun_ && other != participants_.end())
-    return bad_input(
-        fmt::format("process {} was started twice, on {} and {}: give each process a rank of its "
-                    "own",
-                    join.process, other->second.join.host, join.host));
   if (join.process == 0 && self_->current_sender() != nullptr &&
       self_->current_sender()->node() != self_->node())
     return bad_input("process 0 was started twice, here and on " + join.host +
                      ": give each process a rank of its own");
-  if (begun_) return {};  // its options are compared once it has a place
+  if (begun_) return {};  // on_place() compares its options with the present settings
   if (auto same = check_identity(join, {}); !same) return same;
   if (refused_) return bad_input("the job that " + who + " belongs to was refused already");
   return {};
@@ -167,15 +188,20 @@ Expected<void> RendezvousState::check_identity(const Join& join,
   std::set<std::string> keys;
   for (const auto* identity : {&config_.identity, &join.identity})
     for (const auto& [key, value] : *identity) keys.insert(key);
-  if (begun_) keys.erase(kResumedKey);  // the state comes from another rank
-  for (const std::string& key : keys) {
-    const std::string here = value_of(config_.identity, key), there = value_of(join.identity, key);
-    if (there != here && !has_changed(key, there, settings))
-      return bad_input(name_of(join) + " was started with " + key + " = " + there +
-                       ", process 0 with " + here +
-                       ": start all with the same options and job file");
-  }
+  if (is_late(join)) keys.erase(kResumedKey);
+  for (const std::string& key : keys)
+    if (auto same = check_option(name_of(join), key, value_of(join.identity, key), settings); !same)
+      return same;
   return {};
+}
+
+Expected<void> RendezvousState::check_option(const std::string& who, const std::string& key,
+                                             const std::string& there,
+                                             const LiveSettings& settings) const {
+  const std::string here = value_of(config_.identity, key);
+  if (there == here || has_changed(key, there, settings)) return {};
+  return bad_input(who + " was started with " + key + " = " + there + ", process 0 with " + here +
+                   ": start all with the same options and job file");
 }
 
 Admission RendezvousState::admission_for(const Admission& all, const Join& join) const {
@@ -253,6 +279,8 @@ void RendezvousState::refuse_all(const Error& error) {
   }
   for (Participant& early : early_) early.answer.deliver(refusal(error));
   early_.clear();
+  for (auto& [process, second] : claims_) second.answer.deliver(refusal(error));
+  claims_.clear();
   self_->send(config_.supervisor, RankFailed{error});
 }
 
@@ -293,6 +321,8 @@ void RendezvousState::begin_run() {
   crew.agents.resize(static_cast<std::size_t>(config_.processes) - 1);  // vacant places have none
   self_->send(config_.supervisor, std::move(crew));
   begun_ = true;
+  for (auto& [process, second] : std::exchange(claims_, {}))
+    early_.push_back(std::move(second));  // the participant trains: it may be lost later
   for (Participant& early : std::exchange(early_, {}))
     if (const auto checked = check_member(early.join); checked)
       on_late_join(early.join, early.answer);
@@ -303,6 +333,7 @@ void RendezvousState::begin_run() {
 // ---- processes that take the place of a lost one ----
 
 Expected<void> RendezvousState::check_asker(const AskJob& ask) const {
+  if (auto sane = check(ask); !sane) return sane;
   const std::string where = "the job at " + config_.where;
   if (!config_.secret.empty() &&
       !equal_secrets(ask.proof, proof_of_question(config_.secret, ask.nonce)))
@@ -318,13 +349,52 @@ Expected<void> RendezvousState::check_asker(const AskJob& ask) const {
   return {};
 }
 
+// Those that the process was given by itself: the others come from this job.
+Expected<void> RendezvousState::check_options(const AskJob& ask,
+                                              const LiveSettings& settings) const {
+  for (const auto& [key, value] : ask.options)
+    if (auto same = check_option("this process", key, value, settings); !same) return same;
+  return {};
+}
+
 Expected<void> RendezvousState::check_offered(const Vacancy& vacancy) const {
-  if (vacancy.process == 0) return bad_input("this process " + vacancy.reason);
+  if (vacancy.processes.empty()) return bad_input("this process " + vacancy.reason);
   if (config_.job_text.size() <= kMostJobText) return {};
   return bad_input(fmt::format(
       "the job of {} bytes is too long to be sent, the most are {}: start this process with the "
       "options and the launcher's variables of the lost one",
       config_.job_text.size(), kMostJobText));
+}
+
+// A process needs seconds from its offer to its Join. Others that ask meanwhile are offered other
+// places, as long as there are any, and then the one that was offered first: the process that was
+// to take it may have ended.
+std::int32_t RendezvousState::choose_place(const std::vector<std::int32_t>& lost) {
+  const auto offer_of = [this](std::int32_t process) {
+    const auto found = offered_.find(process);
+    return found == offered_.end() ? std::int64_t{0} : found->second;
+  };
+  const std::int32_t chosen =
+      *std::min_element(lost.begin(), lost.end(),
+                        [&](std::int32_t a, std::int32_t b) { return offer_of(a) < offer_of(b); });
+  offered_[chosen] = ++offers_;
+  return chosen;
+}
+
+void RendezvousState::fill_offer(JobOffer& offer, const AskJob& ask, const Vacancy& vacancy) {
+  const bool may_join = !vacancy.processes.empty() || vacancy.later;
+  const auto same = may_join ? check_options(ask, vacancy.settings) : Expected<void>();
+  offer.later = same && vacancy.later;
+  if (const auto offered = same ? check_offered(vacancy) : same; !offered) {
+    offer.error = offered.error();
+    return;
+  }
+  offer.refused = false;
+  offer.process = choose_place(vacancy.processes);
+  offer.processes = config_.processes;
+  offer.job = config_.job;
+  offer.transport = config_.transport;
+  offer.text = config_.job_text;
 }
 
 caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
@@ -339,26 +409,18 @@ caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
   }
   if (!config_.secret.empty()) offer.proof = proof_of_offer(config_.secret, ask.nonce);
   if (!begun_) {
-    offer.later = true;
-    offer.error = bad_input("the job at " + config_.where + " has not begun: start its processes");
+    const auto same = check_options(ask, {});
+    offer.later = same.ok();
+    offer.error =
+        same ? bad_input("the job at " + config_.where + " has not begun: start its processes")
+             : same.error();
     answer.deliver(std::move(offer));
     return answer;
   }
   self_->request(config_.supervisor, kPlaceTimeout, AskVacancy{})
       .then(
-          [this, answer, offer](const Vacancy& vacancy) mutable {
-            offer.later = vacancy.later;
-            if (const auto offered = check_offered(vacancy); !offered) {
-              offer.error = offered.error();
-              answer.deliver(std::move(offer));
-              return;
-            }
-            offer.refused = false;
-            offer.process = vacancy.process;
-            offer.processes = config_.processes;
-            offer.job = config_.job;
-            offer.transport = config_.transport;
-            offer.text = config_.job_text;
+          [this, answer, offer, ask](const Vacancy& vacancy) mutable {
+            fill_offer(offer, ask, vacancy);
             answer.deliver(std::move(offer));
           },
           [answer, offer](const caf::error&) mutable {
@@ -377,7 +439,8 @@ void RendezvousState::on_late_join(Join& join, Answer answer) {
   self_->monitor(join.agent);
   const std::string nonce = join.nonce;
   const Timestamp until = clock_time(self_->clock()) + config_.timeout;
-  waiting_[nonce] = Waiting{Participant{std::move(join), std::move(answer)}, until};
+  waiting_[nonce] =
+      Waiting{Participant{std::move(join), std::move(answer), clock_time(self_->clock())}, until};
   ask_for_place(nonce);
 }
 
@@ -395,23 +458,24 @@ void RendezvousState::ask_for_place(const std::string& nonce) {
             });
 }
 
-// A place that is not free yet, e.g. because the loss is not known here, may become so.
+// A place that is not free yet, e.g. because the loss is not known here, may become so. A process
+// with other options need not wait for it: the first answer of the supervisor refuses it.
 void RendezvousState::on_place(const std::string& nonce, std::int32_t process, const Place& place) {
   const auto waiting = waiting_.find(nonce);
   if (waiting == waiting_.end()) return;  // it has gone meanwhile, and its place was given back
   const bool late = clock_time(self_->clock()) >= waiting->second.until;
-  if (!place.granted && place.later && !late)
+  const bool compares = place.granted || (place.later && place.settings);
+  const auto same = compares ? check_identity(waiting->second.participant.join,
+                                              place.settings.value_or(LiveSettings()))
+                             : Expected<void>();
+  if (same && !place.granted && place.later && !late)
     return self_->delayed_send(RendezvousActor{self_}, kPlaceInterval, AskPlaceAgain{nonce});
   Participant participant = std::move(waiting->second.participant);
   waiting_.erase(waiting);
-  const auto same =
-      place.granted ? check_identity(participant.join, place.settings) : Expected<void>();
-  if (place.granted && same) return admit_late(std::move(participant), place);
-  const Error error =
-      place.granted ? same.error() : bad_input(name_of(participant.join) + " " + place.reason);
-  ignore("refused: " + error.message);
-  participant.answer.deliver(refusal(error));
+  if (same && place.granted) return admit_late(std::move(participant), place);
   give_place_back(process);
+  if (same) return refuse_without_place(std::move(participant), place);
+  refuse(participant, same.error());
 }
 
 // The supervisor may have granted it, with an answer that came too late: until it hears of the end
@@ -428,6 +492,7 @@ void RendezvousState::give_place_back(std::int32_t process) {
 void RendezvousState::admit_late(Participant late, const Place& place) {
   const std::int32_t process = late.join.process;
   returning_.insert(process);
+  offered_.erase(process);
   Participant& participant = participants_[process];
   participant = std::move(late);
   Admission admission = admission_to_all();
@@ -486,11 +551,14 @@ void RendezvousState::on_down(const caf::down_msg& down) {
                                        early.join.agent.address() == down.source;
                               }),
                early_.end());
+  for (auto it = claims_.begin(); it != claims_.end();)
+    it = it->second.join.agent.address() == down.source ? claims_.erase(it) : std::next(it);
   const auto participant =
       std::find_if(participants_.begin(), participants_.end(), [&](const auto& entry) {
         return entry.second.join.agent && entry.second.join.agent.address() == down.source;
       });
-  if (participant == participants_.end()) return;
+  if (participant == participants_.end()) return admit_if_complete();
+  const std::int32_t process = participant->first;
   const std::string who = name_of(participant->second.join);
   if (admitted_)
     return refuse_all({Errc::peer_down, who + " ended before training began, or cannot be reached "
@@ -498,6 +566,7 @@ void RendezvousState::on_down(const caf::down_msg& down) {
   spdlog::warn("{} joined and then ended: waiting for its restart", who);
   participant->second.answer.deliver(refusal({Errc::peer_down, who + " is gone"}));
   participants_.erase(participant);
+  if (auto second = claims_.extract(process); !second.empty()) seat(std::move(second.mapped()));
 }
 
 // Names the missing processes to the user.

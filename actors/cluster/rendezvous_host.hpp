@@ -41,20 +41,23 @@ struct RendezvousConfig {
   std::string job_text;  // of the coordinator's job, as job.toml has it
   std::uint64_t trace_run = 0;
   Duration timeout{std::chrono::seconds(60)};  // for all to join, and again for all to connect
+  // Of a process whose number another process claims: it is silent where it does not answer.
+  Duration answer_timeout{std::chrono::seconds(5)};
   SupervisorActor supervisor;
   BeginRun crew;  // the actors of process 0, but for its ranks
 };
 
 // Lives in the coordinator, process 0, as long as the supervisor. Collects one Join of every
 // process that begins the run, answers all of them together, collects one Ready of each and gives
-// their actors to the supervisor. An error of a process of this job (a number claimed twice, other
-// options, a process that is missing at the deadline or dies after all have joined) is reported to
-// all participants and to the supervisor, once. A process that dies while others are missing may be
-// replaced.
+// their actors to the supervisor. An error of a process of this job (two live processes of one
+// number, other options, a process that is missing at the deadline or dies after all have joined)
+// is reported to all participants and to the supervisor, once. A process that dies, or is silent,
+// while others are missing may be replaced.
 //
 // Once the run has begun, a process of the job may take the place of a lost one, or a place that
 // was vacant from the start: the supervisor grants it, the process connects to the others, and its
-// Ready gives its actors to the supervisor.
+// Ready gives its actors to the supervisor. A process with other options is refused at once, also
+// where no place is free yet.
 //
 // A process that does not belong to this job is refused, without an effect on the job. It belongs
 // if it proves that it knows the job's secret. Where the job has none, its launcher's name for the
@@ -79,6 +82,7 @@ class RendezvousState {
   struct Participant {
     Join join;
     Answer answer;
+    Timestamp since{0};  // by the actor system's clock: when it joined
   };
 
   // Errors: the process belongs to another job.
@@ -87,6 +91,8 @@ class RendezvousState {
   Expected<void> check_member(const Join& join) const;
   // `settings`: those that have changed since the run began.
   Expected<void> check_identity(const Join& join, const LiveSettings& settings) const;
+  Expected<void> check_option(const std::string& who, const std::string& key,
+                              const std::string& there, const LiveSettings& settings) const;
   bool has_changed(const std::string& key, const std::string& value,
                    const LiveSettings& settings) const;
   static std::string name_of(const Join& join);
@@ -97,8 +103,12 @@ class RendezvousState {
   Duration timeout_of_connecting() const;
   Admission admission_to_all() const;
   Expected<void> check_asker(const AskJob& ask) const;
+  Expected<void> check_options(const AskJob& ask, const LiveSettings& settings) const;
+  void fill_offer(JobOffer& offer, const AskJob& ask, const Vacancy& vacancy);
+  std::int32_t choose_place(const std::vector<std::int32_t>& lost);
   Expected<void> check_offered(const Vacancy& vacancy) const;
   bool is_early(const Join& join) const;
+  bool is_late(const Join& join) const;
   void on_late_join(Join& join, Answer answer);
   void on_place(const std::string& nonce, std::int32_t process, const Place& place);
   void admit_late(Participant late, const Place& place);
@@ -106,6 +116,13 @@ class RendezvousState {
   void on_late_down(const caf::actor_addr& agent);
   void end_return(std::int32_t process, std::vector<PeerActor> peers);
   void give_place_back(std::int32_t process);
+  void admit_if_complete();
+  void seat(Participant participant);
+  void refuse(Participant& participant, const Error& error);
+  void on_claim(Participant second);
+  void on_claim_settled(std::int32_t process, const std::string& nonce, bool answers);
+  std::string silence_of(const Participant& participant) const;
+  void refuse_without_place(Participant late, const Place& place);
   void refuse_all(const Error& error);
   static Admission refusal(const Error& error);
   void begin_run();
@@ -115,6 +132,8 @@ class RendezvousState {
   RendezvousConfig config_;
   std::map<std::int32_t, Participant> participants_;  // by process
   std::vector<Participant> early_;                    // for vacant places, before the run has begun
+  // Second ones of a number, until it is known whether the participant lives.
+  std::map<std::int32_t, Participant> claims_;
   std::map<std::int32_t, Ready> ready_;
   std::string run_nonce_;  // random: of all links of the run
   // Once the run has begun: processes that wait for a place, by nonce, and until when; and those
@@ -125,6 +144,8 @@ class RendezvousState {
   };
   std::map<std::string, Waiting> waiting_;
   std::set<std::int32_t> returning_;
+  std::map<std::int32_t, std::int64_t> offered_;  // places that nobody has taken yet: which offer
+  std::int64_t offers_ = 0;
   LogLimit refusals_;
   bool admitted_ = false;
   bool begun_ = false;

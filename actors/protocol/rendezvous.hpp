@@ -54,6 +54,8 @@ struct AskJob {
   std::string version;  // of the program
   std::string nonce;    // random
   std::string proof;    // that it knows the job's secret; empty: it knows none
+  // What this process was given of the job's identity: must be the same everywhere.
+  std::map<std::string, std::string> options = {};
 };
 struct JobOffer {
   bool refused = false;
@@ -110,7 +112,7 @@ typename Inspector::result_type inspect(Inspector& f, Addresses& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, AskJob& m) {
-  return f(caf::meta::type_name("grapevine::AskJob"), m.version, m.nonce, m.proof);
+  return f(caf::meta::type_name("grapevine::AskJob"), m.version, m.nonce, m.proof, m.options);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, JobOffer& m) {

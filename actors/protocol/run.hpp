@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,15 +36,17 @@ struct Place {
   bool later = false;                // not granted yet: ask again
   std::string reason;                // where it is not granted, a phrase after the process's name
   std::vector<std::int32_t> absent;  // where it is granted: the other processes that are lost
-  std::map<std::string, std::string> settings =
-      {};  // LiveSettings that have changed since the start
+  // LiveSettings that have changed since the start, whether it is granted or not; nothing: the
+  // supervisor has not answered.
+  std::optional<std::map<std::string, std::string>> settings = std::nullopt;
 };
-// Which process is lost, so that another may take its place? And the answer.
+// Which processes are lost, so that others may take their places? And the answer.
 struct AskVacancy {};
 struct Vacancy {
-  std::int32_t process = 0;  // 0: none is
-  bool later = false;        // where none is: one may be
-  std::string reason;        // where none is
+  std::vector<std::int32_t> processes;               // ascending; empty: none is
+  bool later = false;                                // where none is: one may be
+  std::string reason;                                // where none is
+  std::map<std::string, std::string> settings = {};  // as those of Place
 };
 // A process to which a place was granted is connected to the others, and its ranks wait for a view;
 // or it has failed.

@@ -397,6 +397,12 @@ Expected<void> check(const Join& join) {
   return {};
 }
 
+Expected<void> check(const AskJob& ask) {
+  for (const std::string* text : {&ask.version, &ask.nonce, &ask.proof})
+    if (auto checked = check_text("a question for a job", *text); !checked) return checked;
+  return check_settings("a question for a job", ask.options);
+}
+
 void Gate::ignore(const std::string& why, Time now) {
   if (const auto more = limit_.admit(now))
     spdlog::warn("ignored a message that no process of this run sends: {}{}", why, *more);

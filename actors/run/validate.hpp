@@ -51,6 +51,7 @@ Expected<void> check(const ModelShared& shared, const World& world);
 Expected<void> check(const InstallView& view, const World& world);
 // Its texts and numbers alone; the rendezvous checks membership in the run.
 Expected<void> check(const Join& join);
+Expected<void> check(const AskJob& ask);
 
 // Whether an actor uses a checked message, and the handling of errors: those of protocol are
 // logged, at a bounded rate.

@@ -225,14 +225,19 @@ JobIdentity with_resolved_wiring(JobIdentity identity) {
   return identity;
 }
 
-JobIdentity identity_of(const TrainJob& job) {
-  const TrainOptions& o = job.options;
+JobIdentity identity_of(const TrainOptions& o) {
   JobIdentity identity;
   for (const OptionTraits& option : option_traits()) {
     const bool stated = option.has(OptionTraits::identity_unless_default) && !is_default(o, option);
     if (option.has(OptionTraits::identity) || stated) identity[option.name] = value_text(o, option);
   }
   identity["data"] = o.data.substr(0, o.data.find(':'));  // files may have moved
+  return identity;
+}
+
+JobIdentity identity_of(const TrainJob& job) {
+  const TrainOptions& o = job.options;
+  JobIdentity identity = identity_of(o);
   const DataInfo data = job.data ? job.data->info() : DataInfo{};
   identity["training-samples"] = std::to_string(data.train_size);
   identity["classes"] = std::to_string(data.classes);

@@ -9,6 +9,9 @@ namespace grapevine {
 // have moved. With the value of each key of the wiring that counts. REQUIRES: the job's options,
 // wiring, data and parameters.
 JobIdentity identity_of(const TrainJob& job);
+// The part of it that the options state, without the wiring. `workers`: those of one process until
+// its place is known.
+JobIdentity identity_of(const TrainOptions& options);
 
 // The same with the value of every wiring key that counts: a job file of a run states the defaults,
 // too. As it is where the wiring is of another version.

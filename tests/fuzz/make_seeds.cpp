@@ -119,7 +119,7 @@ void add_changes_of_members(const SeedFolder& folder) {
 }
 
 void add_offers(const SeedFolder& folder) {
-  add_control(folder, "ask_job", AskJob{"0.1.0", "0123abcd", "proof"});
+  add_control(folder, "ask_job", AskJob{"0.1.0", "0123abcd", "proof", {{"lr", "0.1"}}});
   JobOffer offer;
   offer.process = 2;
   offer.processes = 3;

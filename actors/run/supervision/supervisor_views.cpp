@@ -114,6 +114,7 @@ void SupervisorState::report_change(const LiveSettings& changed) {
 // then received the report of that loss, and the next report is of the new life.
 Place SupervisorState::on_ask_place(AskPlace ask) {
   Place place;
+  place.settings = settings_;  // a process with other options need not wait for its place
   const auto refuse = [&place](bool later, const char* reason) {
     place.later = later;
     place.reason = reason;
@@ -132,7 +133,6 @@ Place SupervisorState::on_ask_place(AskPlace ask) {
     return refuse(true, "has to wait for another change");
   returning_ = ask;
   place.granted = true;
-  place.settings = settings_;
   if (!alone) expect_process(ask.process, place);
   return place;
 }
@@ -145,10 +145,18 @@ const char* SupervisorState::why_joins_are_refused() const {
 }
 
 Vacancy SupervisorState::on_ask_vacancy() const {
-  if (const char* why = why_joins_are_refused()) return {0, false, why};
+  Vacancy vacancy;
+  vacancy.settings = settings_;
+  if (const char* why = why_joins_are_refused()) {
+    vacancy.reason = why;
+    return vacancy;
+  }
   for (const std::int32_t process : members_.lost_processes())
-    if (!returning_ || returning_->process != process) return {process, false, ""};
-  return {0, true, "finds no place: no process of the job is lost, and no place is vacant"};
+    if (!returning_ || returning_->process != process) vacancy.processes.push_back(process);
+  vacancy.later = vacancy.processes.empty();
+  if (vacancy.later)
+    vacancy.reason = "finds no place: no process of the job is lost, and no place is vacant";
+  return vacancy;
 }
 
 void SupervisorState::expect_process(std::int32_t process, Place& place) {

@@ -25,6 +25,7 @@ Expected<JobOffer> ask_once(caf::actor_system& system, const RendezvousActor& he
                             const JobQuestion& question) {
   AskJob ask;
   ask.version = question.version;
+  ask.options = question.options;
   ask.nonce = random_hex(kNonceBytes);
   if (!question.secret.empty()) ask.proof = proof_of_question(question.secret, ask.nonce);
   const std::string nonce = ask.nonce;

@@ -9,6 +9,7 @@
 
 #include "apps/console/signals.hpp"
 #include "apps/train/join/ask_job.hpp"
+#include "apps/train/train_resume.hpp"
 #include "messages/time.hpp"
 #include "net/addresses.hpp"
 #include "net/token.hpp"
@@ -34,6 +35,15 @@ Expected<void> check_sources(const CLI::App& app, const TrainOptions& options) {
   return bad_input("--join-timeout: expected seconds, more than 0 and at most 100000");
 }
 
+// The part of the job's identity that this process was given by itself. The number of workers of
+// all processes is not known yet.
+JobIdentity given_identity(const CLI::App& app, const TrainOptions& options) {
+  JobIdentity given;
+  for (const auto& [name, value] : identity_of(options))
+    if (name != "workers" && app.get_option("--" + name)->count() > 0) given[name] = value;
+  return given;
+}
+
 }  // namespace
 
 Expected<void> find_job_to_join(CLI::App& app, TrainOptions& options) {
@@ -45,6 +55,7 @@ Expected<void> find_job_to_join(CLI::App& app, TrainOptions& options) {
   question.port = address->port;
   if (const char* token = std::getenv(kJobTokenVariable)) question.secret = token;
   question.version = GRAPEVINE_VERSION;
+  question.options = given_identity(app, options);
   if (auto loaded = load_certificates(options); !loaded) return loaded;
   question.tls = options.certificates;
   question.timeout = from_seconds(options.join_timeout_s);

@@ -887,6 +887,20 @@ TEST_F(NodePoolThatContinues, AReplacementThatFindsItsPlaceTakenIsStartedAgain) 
   EXPECT_EQ(count_starts(), 5U);
 }
 
+// Or until they count as lost.
+TEST_F(NodePoolThatContinues, AReplacementOfASilentProcessIsStartedAgain) {
+  const std::int64_t id = begin(3, lasting_job(5));
+  caf::anon_send_exit(nodes_[1], caf::exit_reason::kill);
+  EXPECT_EQ(start_number(3).second.first, 2);
+  const std::string line =
+      std::string("error: process 2 on host finds its place taken: the one on node1 ") +
+      kPlaceOfSilent + ": end that process";
+  caf::anon_send(pool_, seals_.at(2).sealed(system_, RankOutput{{}, id, 2, true, line}));
+  exit_on(2, id, 2, 2);
+  EXPECT_EQ(start_number(4).second.first, 2);
+  EXPECT_TRUE(await_line("exited with code 2: starting it again (1 of 2); the others continue"));
+}
+
 // A drain makes room on a node; its slot is not to be taken at once.
 TEST_F(NodePoolThatContinues, ANodeThatJoinsTakesThePlaceOfADrainedProcess) {
   const std::int64_t id = begin(2, lasting_job(4, 5));

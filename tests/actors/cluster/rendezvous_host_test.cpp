@@ -6,12 +6,14 @@
 #include <caf/all.hpp>
 
 #include <future>
+#include <set>
 #include <thread>
 
 #include "actors/cluster/join_proof.hpp"
 #include "actors/run/control/control_request.hpp"
 #include "actors/run/control/run_state.hpp"
 #include "actors/run/runtime.hpp"
+#include "messages/exit_code.hpp"
 
 namespace grapevine {
 namespace rendezvous_host_test {
@@ -27,13 +29,15 @@ struct Told {
 
   // Granted once it has been asked for often enough, if it is at all.
   Place place(AskPlace ask) {
-    if (!refusal.empty()) return {false, false, refusal, {}};
-    if (++asked < grants_at) return {false, true, "waits", {}};
+    if (!refusal.empty()) return {false, refuses_for_now, refusal, {}, settings};
+    if (++asked < states_settings_at) return {false, true, "got no answer", {}};
+    if (asked < grants_at) return {false, true, "waits", {}, settings};
     return {true, false, "", {3 - ask.process}, settings};
   }
   LiveSettings settings;
   std::string refusal;
-  int asked = 0, grants_at = 1, returns = 0;
+  bool refuses_for_now = false;
+  int asked = 0, states_settings_at = 1, grants_at = 1, returns = 0;
   Vacancy vacancy;
 };
 
@@ -89,6 +93,21 @@ ProcessAgentActor::behavior_type stand_in(ProcessAgentActor::pointer) {
           [](Ping) { return Pong{}; }, [](AskClock) { return ClockReading{}; }};
 }
 
+// That of a process which is suspended.
+ProcessAgentActor::behavior_type silent_agent(
+    ProcessAgentActor::stateful_pointer<std::vector<caf::typed_response_promise<Pong>>> self) {
+  return {[](const RunEnded&) {},
+          [](const TraceClosed&) {},
+          [](const TraceRefused&) {},
+          [](StopRequested) {},
+          [](CheckpointRequested) {},
+          [](const ResumeFrom&) {},
+          [](ProcessLost) {},
+          [](ExpectProcess) {},
+          [self](Ping) { return self->state.emplace_back(self->make_response_promise<Pong>()); },
+          [](AskClock) { return ClockReading{}; }};
+}
+
 PeerActor::behavior_type idle_peer(PeerActor::pointer) {
   return {[](StartTraining) {},      [](GradientPart&) {},
           [](Gradient&) {},          [](Envelope&) {},
@@ -122,6 +141,7 @@ class RendezvousHostTest : public testing::Test {
     config.out = "runs/x";
     config.job_text = "lr = 0.1";
     config.timeout = timeout;
+    config.answer_timeout = answer_timeout_;
     config.supervisor = supervisor_;
     rendezvous_ = system_.spawn(rendezvous_host, config);
   }
@@ -136,7 +156,9 @@ class RendezvousHostTest : public testing::Test {
     join.host = "host" + std::to_string(process);
     join.address = "address" + std::to_string(process);
     join.nonce = "nonce" + std::to_string(process);
-    if (process != 0) join.agent = agents_.emplace_back(system_.spawn(stand_in));
+    if (process != 0)
+      join.agent = agents_.emplace_back(silent_.count(process) > 0 ? system_.spawn(silent_agent)
+                                                                   : system_.spawn(stand_in));
     return proven(std::move(join));
   }
   Join proven(Join join) const {
@@ -242,6 +264,8 @@ class RendezvousHostTest : public testing::Test {
   RendezvousActor rendezvous_;
   std::vector<ProcessAgentActor> agents_;
   std::vector<PeerActor> peer_actors_;
+  std::set<std::int32_t> silent_;  // processes whose agents are made so from now on
+  Duration answer_timeout_ = kDeadline;
   std::int32_t vacant_ = 0;               // of the places, when the run begins
   std::int32_t peers_ = 0;                // of each process, or
   std::vector<std::int32_t> process_of_;  // by rank
@@ -472,10 +496,60 @@ TEST_F(RendezvousHostTest, AReturningProcessHasTheOptionsOfProcessZeroWhereNothi
   EXPECT_TRUE(returned.get().peers.empty()) << "its place is given back";
 }
 
+// Minutes may pass until a place is free.
+TEST_F(RendezvousHostTest, AProcessWithOtherOptionsIsRefusedBeforeItsPlaceIsFree) {
+  told_->settings = {{"lr", "0.2"}};
+  told_->states_settings_at = 3;  // an answer without them says nothing about options
+  told_->grants_at = 1'000'000;
+  open(3);
+  expect_start();
+  Join other = join(1);
+  other.identity["model"] = "linear";
+  EXPECT_EQ(
+      refusal_of(proven(other)),
+      "process 1 on host1 was started with model = linear, process 0 with mlp: start all with "
+      "the same options and job file");
+  EXPECT_EQ(told_->asked, 3);
+}
+
+// Neither options nor patience would help it.
+TEST_F(RendezvousHostTest, AProcessThatMayNotJoinIsToldSoWhateverItsOptions) {
+  told_->refusal = "is too late: the run is ending";
+  open(3);
+  expect_start();
+  Join other = join(1);
+  other.identity["lr"] = "0.7";
+  EXPECT_EQ(refusal_of(proven(other)), "process 1 on host1 is too late: the run is ending");
+}
+
+// The others begin without it, and it is told before they do.
+TEST_F(RendezvousHostTest, AnEarlyProcessWithOtherOptionsIsRefusedAlone) {
+  vacant_ = 1;
+  open(3);
+  Join other = join(2);
+  other.identity["lr"] = "0.7";
+  EXPECT_NE(refusal_of(proven(other)).find("was started with lr = 0.7, process 0 with 0.1"),
+            std::string::npos);
+  Join same = join(2);
+  same.nonce = "another";
+  same.identity[kResumedKey] = "12";  // its state comes from another rank
+  caf::scoped_actor self{system_};
+  auto early = self->request(rendezvous_, kDeadline, same);
+  std::vector<std::future<Admission>> asked;
+  for (const std::int32_t process : {1, 0}) asked.push_back(ask(join(process)));
+  for (auto& answer : asked) EXPECT_FALSE(answer.get().refused);
+  for (const std::int32_t process : {1, 0}) caf::anon_send(rendezvous_, ready(process));
+  early.receive(
+      [](const Admission& admission) {
+        EXPECT_FALSE(admission.refused) << admission.error.message;
+      },
+      [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+}
+
 // The job and a place for a process that knows the address and the secret alone.
 TEST_F(RendezvousHostTest, OffersItsJobToAProcessThatKnowsTheSecret) {
   secret_ = "x";
-  told_->vacancy = {2, false, ""};
+  told_->vacancy = {{2}, false, ""};
   open(3);
   const auto offer_for = [&](const AskJob& ask) {
     caf::scoped_actor self{system_};
@@ -494,7 +568,7 @@ TEST_F(RendezvousHostTest, OffersItsJobToAProcessThatKnowsTheSecret) {
   EXPECT_EQ(offer.processes, 3);
   EXPECT_EQ(offer.text, "lr = 0.1");
   EXPECT_EQ(offer.proof, proof_of_offer("x", "mine"));
-  told_->vacancy = {0, true, "finds no place: none is lost"};
+  told_->vacancy = {{}, true, "finds no place: none is lost"};
   EXPECT_TRUE(offer_for(ask).later);
   for (const auto& [spoilt, why] : std::vector<std::pair<AskJob, std::string>>{
            {{"1", "mine", ""}, "does not know the secret"},
@@ -506,6 +580,64 @@ TEST_F(RendezvousHostTest, OffersItsJobToAProcessThatKnowsTheSecret) {
     EXPECT_NE(refused.error.message.find(why), std::string::npos) << refused.error.message;
     EXPECT_TRUE(refused.text.empty()) << "the job was told to a stranger";
   }
+}
+
+// Several begin with the address alone, and each makes the job before it joins.
+TEST_F(RendezvousHostTest, ProcessesThatAskAtOnceAreOfferedDifferentPlaces) {
+  told_->vacancy = {{1, 2}, false, ""};
+  open(3);
+  expect_start();
+  const auto offered = [&] {
+    caf::scoped_actor self{system_};
+    std::int32_t process = 0;
+    self->request(rendezvous_, kDeadline, AskJob{"1", "mine", ""})
+        .receive([&](const JobOffer& offer) { process = offer.process; },
+                 [](const caf::error& error) { ADD_FAILURE() << caf::to_string(error); });
+    return process;
+  };
+  EXPECT_EQ(offered(), 1);
+  EXPECT_EQ(offered(), 2);
+  EXPECT_EQ(offered(), 1) << "the process that was to take it may have ended";
+  Join taken = join(2);
+  taken.nonce = "another";
+  EXPECT_TRUE(ask(taken).get().joins);
+  EXPECT_EQ(offered(), 2) << "it is lost again, and was offered to nobody since";
+}
+
+// A process that knows the address alone has the options of its command line before the job's.
+TEST_F(RendezvousHostTest, OptionsThatDifferAreRefusedBeforeAJobIsOffered) {
+  told_->vacancy = {{}, true, "finds no place: none is lost"};
+  open(3);
+  const auto answer_to = [&](const std::string& key, const std::string& value) {
+    caf::scoped_actor self{system_};
+    JobOffer result;
+    self->request(rendezvous_, kDeadline, AskJob{"1", "mine", "", {{key, value}}})
+        .receive([&](JobOffer& offer) { result = offer; },
+                 [](const caf::error& error) { ADD_FAILURE() << caf::to_string(error); });
+    EXPECT_TRUE(result.refused);
+    return result;
+  };
+  const auto expect_refusal = [&](const std::string& key, const std::string& value) {
+    const JobOffer offer = answer_to(key, value);
+    EXPECT_FALSE(offer.later) << offer.error.message;
+    EXPECT_NE(offer.error.message.find("this process was started with " + key + " = " + value +
+                                       ", process 0 with "),
+              std::string::npos)
+        << offer.error.message;
+  };
+  EXPECT_TRUE(answer_to("lr", "0.1").later) << "it has not begun";
+  expect_refusal("lr", "0.2");
+  expect_start();
+  EXPECT_TRUE(answer_to("lr", "0.1").later);
+  expect_refusal("lr", "0.2");
+  expect_refusal("augment", "flip");
+  told_->vacancy.settings = {{"lr", "0.3"}};  // it receives the present one with its view
+  EXPECT_TRUE(answer_to("lr", "0.2").later);
+  expect_refusal("model", "linear");
+  EXPECT_EQ(answer_to("model", "two\nlines").error.code, Errc::protocol);
+  told_->vacancy = {{}, false, "is too late: the run is ending"};
+  EXPECT_EQ(answer_to("model", "linear").error.message,
+            "this process is too late: the run is ending");
 }
 
 // Others may come in its place.
@@ -626,6 +758,114 @@ TEST_F(RendezvousHostTest, AProcessThatDiesEarlyIsReplacedByASecondOne) {
   // Its request ends with its participation.
   lost.get();
   expect_start();
+}
+
+// Two live processes cannot both be process 1.
+TEST_F(RendezvousHostTest, TwoLiveProcessesWithOneNumberEndTheStart) {
+  open(3);
+  caf::scoped_actor self{system_};
+  auto first = self->request(rendezvous_, kDeadline, join(1));
+  Join other = join(1);
+  other.host = "elsewhere";
+  const std::string why =
+      "process 1 was started twice, on host1 and elsewhere: give each process a rank of its own";
+  EXPECT_EQ(refusal_of(other), why);
+  first.receive([&](const Admission& admission) { EXPECT_EQ(admission.error.message, why); },
+                [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+  EXPECT_EQ(told_error().message, why);
+}
+
+// Suspended, or of a machine that has failed: its connection lasts until its silence is long
+// enough.
+TEST_F(RendezvousHostTest, ASilentProcessIsReplacedByASecondOne) {
+  answer_timeout_ = std::chrono::milliseconds(50);
+  open(3);
+  silent_ = {1};
+  Join silent = join(1);
+  silent.nonce = "of the silent one";
+  silent.host = "elsewhere";
+  caf::scoped_actor self{system_};
+  auto first = self->request(rendezvous_, kDeadline, silent);
+  silent_.clear();
+  expect_start();
+  first.receive(
+      [](const Admission& admission) {
+        EXPECT_TRUE(admission.refused);
+        const std::string& why = admission.error.message;
+        EXPECT_EQ(why.rfind("process 1 on elsewhere joined ", 0), 0U) << why;
+        EXPECT_NE(why.find(" has not answered for 0 s: process 1 on host1 has taken its place"),
+                  std::string::npos)
+            << why;
+      },
+      [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+}
+
+// Whichever of the two ends while the first one is asked.
+TEST_F(RendezvousHostTest, OneOfTwoProcessesWithOneNumberMayEndMeanwhile) {
+  for (const bool first_ends : {true, false}) {
+    SCOPED_TRACE(first_ends);
+    told_ = std::make_shared<Told>();
+    open(3);
+    silent_ = {1};
+    const Join silent = join(1);
+    silent_.clear();
+    Join second = join(1);
+    second.nonce = first_ends ? "nonce1" : "of the second one";
+    Join first = silent;
+    first.nonce = first_ends ? "of the first one" : "nonce1";
+    caf::scoped_actor self{system_};
+    auto one = self->request(rendezvous_, kDeadline, first);
+    auto two = self->request(rendezvous_, kDeadline, second);
+    std::vector<std::future<Admission>> asked;
+    for (const std::int32_t process : {0, 2}) asked.push_back(ask(join(process)));
+    caf::anon_send_exit(first_ends ? first.agent : second.agent, caf::exit_reason::kill);
+    for (auto& answer : asked) EXPECT_FALSE(answer.get().refused);
+    (first_ends ? two : one)
+        .receive([](const Admission& admission) { EXPECT_FALSE(admission.refused); },
+                 [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+    for (const std::int32_t process : {0, 1, 2}) caf::anon_send(rendezvous_, ready(process));
+    EXPECT_EQ(told_->crew.get_future().wait_for(kDeadline), std::future_status::ready);
+    caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
+  }
+}
+
+// The others connect to the silent process: its place cannot be another's any more.
+TEST_F(RendezvousHostTest, ASecondProcessNamesTheSilentOneOnceAllHaveJoined) {
+  answer_timeout_ = std::chrono::milliseconds(50);
+  open(2);
+  silent_ = {1};
+  auto head = ask(join(0, 2)), silent = ask(join(1, 2));
+  EXPECT_FALSE(head.get().refused);
+  EXPECT_FALSE(silent.get().refused);
+  const std::string why = refusal_of(join(1, 2));
+  EXPECT_NE(
+      why.find(" has not answered for 0 s, and process 1 on host1 asks for its place: end the "
+               "silent process, and start the job again"),
+      std::string::npos)
+      << why;
+  const Error error = told_error();
+  EXPECT_EQ(error.code, Errc::peer_down);
+  EXPECT_EQ(error.message, why);
+}
+
+// Of a run that has begun: process 1 trains, the agent of process 2 does not answer, and neither is
+// lost.
+TEST_F(RendezvousHostTest, TheProcessThatHasThePlaceAnswersOrIsSilent) {
+  told_->refusal = kPlaceTaken;
+  told_->refuses_for_now = true;
+  open(3, std::chrono::seconds(3));
+  expect_start();
+  caf::anon_send_exit(agents_.at(1), caf::exit_reason::kill);
+  Join one = join(1), two = join(2);
+  one.nonce = "one", two.nonce = "two";
+  auto first = ask(one);
+  auto second = ask(two);
+  EXPECT_EQ(first.get().error.message, std::string("process 1 on host1 ") + kPlaceTaken +
+                                           " The one on host1 has the place and answers");
+  EXPECT_EQ(second.get().error.message,
+            std::string("process 2 on host2 finds its place taken: the one on host2 ") +
+                kPlaceOfSilent +
+                ": end that process, or give a --join-timeout longer than --timeout");
 }
 
 TEST_F(RendezvousHostTest, AProcessThatDiesAfterAllHaveJoinedEndsTheStart) {

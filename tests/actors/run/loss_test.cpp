@@ -669,6 +669,25 @@ TEST_F(ChangedViewTest, APlaceThatWasGrantedIsGrantedAgain) {
   end_run();
 }
 
+// Options are compared with the present settings before the place is free.
+TEST_F(LossTest, AnAnswerWithoutAPlaceHasTheSettings) {
+  begin([](SupervisorConfig& config) {
+    config.changes_members = config.tolerates_worker_loss = true;
+  });
+  caf::scoped_actor self{system_};
+  self->request(supervisor_, kDeadline, AskPlace{1, -1})
+      .receive(
+          [](const Place& place) {
+            EXPECT_FALSE(place.granted);
+            EXPECT_TRUE(place.later);
+            EXPECT_TRUE(place.settings.has_value());
+          },
+          [](const caf::error&) { FAIL() << "nothing came"; });
+  peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+  end_of(2);
+  observer_->result();
+}
+
 // No machine was lost, and no restart would help.
 TEST_F(ChangedViewTest, AProcessThatIsReadyAfterTheRunBeganToEndEndsWithIt) {
   lose_process_1();

@@ -65,6 +65,25 @@ TEST(Validate, RanksAndProcessesAreThoseOfTheRun) {
   EXPECT_TRUE(check(ProcessClosed{2}, world()).ok());
 }
 
+TEST(Validate, AQuestionForAJobHasLines) {
+  const AskJob good{"1", "nonce", "proof", {{"lr", "0.1"}}};
+  EXPECT_TRUE(check(good).ok());
+  const std::vector<std::function<void(AskJob&)>> damages = {
+      [](AskJob& a) { a.version = std::string(5000, 'x'); },
+      [](AskJob& a) { a.nonce = "two\nlines"; },
+      [](AskJob& a) { a.proof = std::string(5000, 'x'); },
+      [](AskJob& a) { a.options["lr"] = "0.1\n"; },
+      [](AskJob& a) { a.options[std::string(5000, 'x')] = "1"; },
+      [](AskJob& a) {
+        for (int i = 0; i < 5000; ++i) a.options[std::to_string(i)];
+      }};
+  for (const auto& damage : damages) {
+    AskJob damaged = good;
+    damage(damaged);
+    expect_ignored(check(damaged));
+  }
+}
+
 // A loss is heard whatever its reason looks like.
 TEST(Validate, ALossCountsAndItsReasonBecomesOneLine) {
   for (const std::string& reason : {std::string("two\nlines"), std::string(5000, 'x')}) {

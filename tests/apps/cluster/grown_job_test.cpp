@@ -125,6 +125,18 @@ TEST_F(GrownJob, OthersJoinOverEveryTransport) {
   }
 }
 
+// Each is offered a place before the other has taken its own.
+TEST_F(GrownJob, TwoThatComeAtOnceTakeBothPlaces) {
+  begin("sgp", "tcp");
+  ASSERT_FALSE(HasFatalFailure());
+  for (int i = 0; i < 2; ++i) processes_.push_back(join());
+  for (const std::string line : {"process 2 has joined", "process 3 has joined"})
+    EXPECT_TRUE(head().wait_for_output(line)) << head().so_far().describe();
+  const json summary = stop();
+  EXPECT_EQ(summary["joined_ranks"], 2);
+  EXPECT_EQ(summary["vacant_ranks"], json::array());
+}
+
 // Fewer processes continue it, whose job file has the places, and others may join again.
 TEST_F(GrownJob, ItIsResumedByFewerAndGrowsAgain) {
   begin("sgp", "tcp");

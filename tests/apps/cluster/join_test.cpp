@@ -165,6 +165,24 @@ TEST_F(Job, MayReplaceAProcessThatWasKilledBeforeAllWereThere) {
     EXPECT_EQ((*process)->wait().exit_code, 0) << (*process)->so_far().describe();
 }
 
+// Its connection lasts, and it is no second live process.
+TEST_F(Job, MayReplaceAProcessThatWasSuspendedBeforeAllWereThere) {
+  const auto head = start(0, 3, {"--join-timeout", "100"}, {"GRAPEVINE_LOG_LEVEL=debug"});
+  const auto suspended = start(1, 3, {"--join-timeout", "100"});
+  ASSERT_TRUE(head->wait_for_output("process 1 has joined")) << head->so_far().describe();
+  suspended->signal(SIGSTOP);
+  const auto again = start(1, 3, {"--join-timeout", "100"});
+  ASSERT_TRUE(head->wait_for_output("takes its place")) << head->so_far().describe();
+  suspended->signal(SIGCONT);
+  const auto result = suspended->wait();
+  EXPECT_EQ(result.exit_code, 2) << result.describe();
+  EXPECT_NE(ProcessResult::last_line(result.err).find("has taken its place"), std::string::npos)
+      << result.describe();
+  const auto last = start(2, 3);
+  for (const auto* process : {&head, &again, &last})
+    EXPECT_EQ((*process)->wait().exit_code, 0) << (*process)->so_far().describe();
+}
+
 TEST_F(Job, SaysForWhomItWaits) {
   const auto head = start(0, 3, {"--join-timeout", "7"});
   const std::string where = "127.0.0.1:" + std::to_string(port_);

@@ -181,8 +181,8 @@ TEST_F(Rejoin, TheAddressOfProcessZeroIsEnough) {
   refused({}, "", "does not know the secret");
   refused({}, "another", "does not know the secret");
   refused({"--out", "x"}, "a secret", "does not go with --out");
+  refused({"--lr", "0.5"}, "a secret", "lr = 0.5");  // it waits for no place
   kill(3);
-  refused({"--lr", "0.5"}, "a secret", "lr = 0.5");
   processes_[3] = join({}, "a secret");
   EXPECT_TRUE(process(3).wait_for_output("rank 3 receives the state of the run, "));
   EXPECT_TRUE(process(3).wait_for_output("rank 3 takes part from step "));
