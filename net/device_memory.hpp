@@ -23,8 +23,8 @@ class DeviceMemory {
   // it freezes are complete. May throw.
   virtual std::shared_ptr<void> enter() = 0;
   virtual bool contains(const FrozenTensor& t) const = 0;
-  // Uninitialised memory for a vector that arrives for the local rank `to`. Undefined where it is to
-  // be received in the host's memory. REQUIRES: inside enter().
+  // Uninitialised memory for a vector that arrives for the local rank `to`. Undefined where it is
+  // to be received in the host's memory. REQUIRES: inside enter().
   virtual at::Tensor allocate(Rank to, at::IntArrayRef sizes, at::ScalarType dtype) = 0;
 };
 

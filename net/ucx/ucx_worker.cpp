@@ -82,7 +82,7 @@ struct ConfigRelease {
 
 std::string say_memory(std::uint64_t memory_types) {
   if ((memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0)
-    return "built without CUDA, or it may not use it (UCX_TLS): tensors of a GPU are sent from pinned "
+    return "built without CUDA, or may not use it (UCX_TLS): tensors of a GPU are sent from pinned "
            "host memory";
   return "built with CUDA: it can send tensors from a GPU's memory and receive them there";
 }
