@@ -43,7 +43,12 @@ Expected<std::shared_ptr<DeviceMemory>> memory_for_receives(
   for (const auto& device : devices) {
     on_device.push_back(device != nullptr);
     if (device == nullptr) continue;
-    if (one && *one != device->device()) return std::shared_ptr<DeviceMemory>();
+    if (one && *one != device->device()) {
+      spdlog::info(
+          "ucx: this process has models on several GPUs: their messages to other processes are "
+          "sent from pinned host memory");
+      return std::shared_ptr<DeviceMemory>();
+    }
     one = device->device();
   }
   if (!one || !one->is_cuda()) return std::shared_ptr<DeviceMemory>();

@@ -31,9 +31,9 @@ class DeviceReceives final : public DeviceMemory {
   const std::vector<bool> on_device_;
 };
 
-// For the ranks of this process, by the devices of their models; an undefined entry is a rank in
-// the host's memory. Null where they have none, or one that no transport reaches, or several: UCX
-// serves one device with a thread. Errors: open_device()'s.
+// For the ranks of this process, by the devices of their models; null: a rank in the host's memory,
+// or of another process. Null where they have no CUDA device, or several: UCX before 1.19 serves
+// one context. Errors: open_device()'s.
 Expected<std::shared_ptr<DeviceMemory>> memory_for_receives(
     const std::vector<std::shared_ptr<DeviceRuntime>>& devices);
 
