@@ -79,8 +79,7 @@ std::uint64_t Order::run(const std::string& operation, std::size_t stream,
   return time;
 }
 
-void Order::run_outside(const std::string& operation, const History* reads,
-                        const History* writes) {
+void Order::run_outside(const std::string& operation, const History* reads, const History* writes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto expect_known = [&](const History::Use& use, const char* what) {
     const bool known = use.time == 0 || contains(host_, use.stream, use.time);

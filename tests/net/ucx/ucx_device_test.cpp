@@ -61,9 +61,8 @@ template <bool kSameHost>
 class AllOnDevice : public DeviceWorld {
  public:
   explicit AllOnDevice(std::int32_t world_size)
-      : DeviceWorld(
-            Memories(static_cast<std::size_t>(world_size), std::make_shared<Everywhere>()),
-            kSameHost) {}
+      : DeviceWorld(Memories(static_cast<std::size_t>(world_size), std::make_shared<Everywhere>()),
+                    kSameHost) {}
 };
 using Worlds = testing::Types<AllOnDevice<true>, AllOnDevice<false>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(UcxDevice, TransportSuite, Worlds);
