@@ -219,7 +219,7 @@ TEST_F(StagedRun, OnThreadsOfItsOwn) {
   }
 }
 
-// The run ends with the rank and the reason.
+// A device that does not answer ends the run with the rank and the reason.
 TEST_F(StagedRun, ADeviceThatDoesNotAnswerEndsTheRun) {
   RunConfig run = spread(make_resident(scenario_of("sgp"), 2));
   auto& outgoing = run.peer_devices[1].outgoing;
