@@ -298,7 +298,30 @@ TEST_F(DeviceReceivesTest, IsTheHostsWhereTheDeviceDoesNotAnswer) {
   EXPECT_FALSE(memory.allocate(0, {4}, at::kFloat).defined());
 }
 
-// For one CUDA device alone.
+// By name alone.
+class NamedCuda final : public resident::Silent {
+ public:
+  explicit NamedCuda(int index)
+      : Silent(fake::open_device(0, "")), index_(static_cast<at::DeviceIndex>(index)) {}
+  at::Device device() const override { return {at::kCUDA, index_}; }
+
+ private:
+  const at::DeviceIndex index_;
+};
+
+TEST_F(DeviceReceivesTest, IsForOneCudaDevice) {
+  const auto first = std::make_shared<NamedCuda>(0), second = std::make_shared<NamedCuda>(1);
+  const auto several = memory_for_receives({first, nullptr, second});
+  ASSERT_TRUE(several.ok());
+  EXPECT_EQ(*several, nullptr);
+  const auto one = memory_for_receives({first, nullptr, first});
+  if (one.ok()) {
+    EXPECT_NE(*one, nullptr);
+  } else {
+    EXPECT_EQ(one.error().code, Errc::unavailable) << one.error().message;
+  }
+}
+
 TEST_F(DeviceReceivesTest, IsNotThereForOtherDevices) {
   const auto first = fake::open_device(0, "rank 0"), second = fake::open_device(1, "rank 1");
   for (const auto& devices : std::vector<std::vector<std::shared_ptr<DeviceRuntime>>>{

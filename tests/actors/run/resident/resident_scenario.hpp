@@ -45,7 +45,7 @@ inline RunResult run_well(RunConfig config) {
 }
 
 // A device that does not answer.
-class Silent final : public DeviceRuntime {
+class Silent : public DeviceRuntime {
  public:
   explicit Silent(std::shared_ptr<DeviceRuntime> inner) : inner_(std::move(inner)) {}
   at::Device device() const override { return inner_->device(); }
