@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "messages/check.hpp"
+#include "net/device_memory.hpp"
 
 namespace grapevine {
 
@@ -34,17 +35,19 @@ void RankRouter::detach(Rank rank) {
     if (p != placement().own_process) push({p, Departure{rank}});
 }
 
-void RankRouter::send(Envelope envelope) {
+void RankRouter::send(Envelope envelope, bool from_device) {
   local_.check_ranks(envelope);
   if (placement().is_local(envelope.to)) return local_.send(std::move(envelope));
-  Outgoing leaving = encoded(envelope);
+  Outgoing leaving = encoded(envelope, from_device);
   if (local_.admit(envelope.from, envelope.to, wire_size(envelope))) push(std::move(leaving));
 }
 
-Outgoing RankRouter::encoded(const Envelope& envelope) const {
+Outgoing RankRouter::encoded(const Envelope& envelope, bool from_device) const {
   EncodedMessage message{encode_header(envelope), payload_of(envelope)};
+  const bool any_device = from_device && only_tensor(message.payload) != nullptr;
   for (const FrozenTensor& t : message.payload)
-    GRAPEVINE_CHECK(!t.defined() || t.device().is_cpu(), "send of a tensor on ", t.device());
+    GRAPEVINE_CHECK(!t.defined() || t.device().is_cpu() || any_device, "send of a tensor on ",
+                    t.device());
   return {placement().process_of[static_cast<std::size_t>(envelope.to)], std::move(message)};
 }
 

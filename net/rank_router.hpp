@@ -57,8 +57,9 @@ class RankRouter {
   }
 
   // From a local rank to any. Dropped and counted where either is not up. REQUIRES: a message to
-  // another process can be encoded, and its tensors are on the CPU.
-  void send(Envelope envelope);
+  // another process can be encoded, and its tensors are on the CPU; with `from_device` its only
+  // tensor may be on a device.
+  void send(Envelope envelope, bool from_device = false);
 
   // From the wire. REQUIRES: from a remote rank to a local one. Ignored where the sender is down.
   void arrived(Envelope envelope) { local_.deliver(std::move(envelope)); }
@@ -81,7 +82,7 @@ class RankRouter {
   void close() { local_.close(); }
 
  private:
-  Outgoing encoded(const Envelope& envelope) const;
+  Outgoing encoded(const Envelope& envelope, bool from_device) const;
   void push(Outgoing outgoing);
 
   LocalRanks local_;

@@ -49,8 +49,12 @@ class Transport {
   virtual TransportCounters counters(Rank rank) const = 0;
   virtual std::int32_t world_size() const = 0;
   // Whether messages between these ranks carry their tensors as they are: both are in this process.
-  // The tensors of all other messages are in the host's memory.
+  // The tensors of all other messages are in the host's memory, but for takes_device_memory().
   virtual bool by_reference(Rank /*from*/, Rank /*to*/) const { return false; }
+  // Whether a message between these ranks may have its tensor in the memory of the sender's device,
+  // if it is the only one (only_tensor() of net/device_memory.hpp) and the host has waited for the
+  // work that writes it. The tensor may arrive in the memory of the receiver's device.
+  virtual bool takes_device_memory(Rank /*from*/, Rank /*to*/) const { return false; }
   // Bytes of messages that wait in this process until the links to other processes take them, at
   // the moment. 0 where nothing waits, and where the transport does not count them.
   virtual std::uint64_t queued_bytes() const { return 0; }

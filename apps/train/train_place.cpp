@@ -8,8 +8,11 @@
 #include <cstdlib>
 #include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "actors/cluster/rendezvous.hpp"
+#include "actors/run/peer/device_receives.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/train/train_resume.hpp"
 #include "apps/train/train_trace.hpp"
@@ -156,9 +159,15 @@ CodecLimits limits_for(std::int64_t parameters) {
 using Made = Expected<std::unique_ptr<RemoteTransport>>;
 
 // `tls`: see UcxOptions; empty: as the environment says.
-Made make_ucx(const TrainOptions& o, const std::string& tls = "") {
+Made make_ucx(const TrainJob& job, const std::string& tls = "") {
+  const TrainOptions& o = job.options;
   if (auto known = check_network_devices(o.network_interface); !known) return known.error();
+  std::vector<std::shared_ptr<DeviceRuntime>> devices;
+  for (const PeerDevice& device : job.run.peer_devices) devices.push_back(device.peer);
+  auto memory = memory_for_receives(devices);
+  if (!memory) return memory.error();
   UcxOptions options;
+  options.device_memory = *std::move(memory);
   options.net_devices = o.network_interface;
   options.tls = tls;
   return make_ucx_transport(options);
@@ -204,7 +213,7 @@ Made make_auto(const TrainJob& job, bool& address_unknown) {
   if (ucx_built_in() && may_use_ucx && wires::has_fast_device()) {
     // Over shared memory UCX does not notice a dead process, and the run continues after losses.
     const char* const chosen = std::getenv("UCX_TLS");  // NOLINT(concurrency-mt-unsafe)
-    if (auto ucx = make_ucx(job.options, chosen ? "" : "^posix,sysv,cma,xpmem,knem"))
+    if (auto ucx = make_ucx(job, chosen ? "" : "^posix,sysv,cma,xpmem,knem"))
       parts.ucx = *std::move(ucx);
     else
       spdlog::info("--transport auto without ucx: {}", ucx.error().message);
@@ -214,7 +223,7 @@ Made make_auto(const TrainJob& job, bool& address_unknown) {
 
 Made make_remote_transport(const TrainJob& job, bool& address_unknown) {
   const std::string& transport = job.options.transport;
-  if (transport == "ucx") return make_ucx(job.options);
+  if (transport == "ucx") return make_ucx(job);
   if (transport == "shm") return make_shm(job);
   if (transport == "tcp") return make_tcp(job, address_unknown);
   return make_auto(job, address_unknown);

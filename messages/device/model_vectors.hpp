@@ -36,6 +36,12 @@ void each_model_vector(Payload& payload, F&& change) {
       payload);
 }
 
+// Whether such tensors may be in a payload of this kind.
+inline bool has_model_vectors(const Payload& payload) {
+  return !std::holds_alternative<PackedChunk>(payload) &&
+         !std::holds_alternative<StateChunk>(payload);
+}
+
 // Calls change(FrozenTensor&) for each tensor of a packed vector that is on a device.
 template <class F>
 void each_packed_on_device(Payload& payload, F&& change) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "messages/check.hpp"
+#include "messages/device/model_vectors.hpp"
 #include "net/auto/wires.hpp"
 #include "net/inproc/mailbox.hpp"
 
@@ -75,6 +76,15 @@ class Desk {
   std::vector<Mailbox> boxes_;  // guarded by mutex_, by rank
 };
 
+// A process may return over another wire than the one that its messages were prepared for.
+void bring_to_host(Payload& payload) {
+  const auto bring = [](FrozenTensor& t) {
+    if (!t.device().is_cpu()) t = t.on_host();
+  };
+  each_model_vector(payload, bring);
+  each_packed_on_device(payload, bring);
+}
+
 // The inbox of one local rank at one wire.
 class Proxy final : public Inbox {
  public:
@@ -126,6 +136,11 @@ class AutoTransport final : public RemoteTransport {
   TransportCounters counters(Rank rank) const override;
   bool by_reference(Rank from, Rank to) const override {
     return part(kLocal)->by_reference(from, to);
+  }
+  bool takes_device_memory(Rank from, Rank to) const override {
+    if (desk_ == nullptr) return false;
+    const Wire wire = wire_of_[index(placement_.process_of[index(to)])];
+    return part(wire)->takes_device_memory(from, to);
   }
   std::uint64_t queued_bytes() const override {
     std::uint64_t bytes = 0;
@@ -278,6 +293,9 @@ void AutoTransport::send(Envelope envelope) {
   GRAPEVINE_CHECK(envelope.to >= 0 && envelope.to < placement_.world_size(), "rank ", envelope.to,
                   " in a world of ", placement_.world_size());
   RemoteTransport* const wire = part(wire_to(placement_.process_of[index(envelope.to)]));
+  if (!wire->by_reference(envelope.from, envelope.to) &&
+      !wire->takes_device_memory(envelope.from, envelope.to))
+    bring_to_host(envelope.payload);
   wire->send(std::move(envelope));
 }
 

@@ -15,6 +15,7 @@ Expected<std::unique_ptr<RemoteTransport>> make_ucx_transport(const UcxOptions&)
 #else
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -25,12 +26,14 @@ Expected<std::unique_ptr<RemoteTransport>> make_ucx_transport(const UcxOptions&)
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "messages/check.hpp"
+#include "messages/text/exception_line.hpp"
 #include "net/file_descriptor.hpp"
 #include "net/queued_bytes.hpp"
 #include "net/rank_router.hpp"
@@ -68,6 +71,9 @@ class UcxTransport final : public RemoteTransport {
   void send(Envelope envelope) override;
   TransportCounters counters(Rank rank) const override { return router().counters(rank); }
   bool by_reference(Rank from, Rank to) const override { return router().by_reference(from, to); }
+  bool takes_device_memory(Rank from, Rank to) const override {
+    return uses_device_memory_ && !by_reference(from, to);
+  }
   std::uint64_t queued_bytes() const override { return *queued_bytes_; }
   bool is_up(std::int32_t process) const override { return router().is_up(process); }
   std::int32_t world_size() const override {
@@ -78,6 +84,7 @@ class UcxTransport final : public RemoteTransport {
   RankRouter& router() const;
 
   void run();
+  std::shared_ptr<void> enter_device_memory();
   bool work_once();
   void take_back(RankRouter& router, std::int32_t process);
   void post_outgoing();
@@ -115,6 +122,8 @@ class UcxTransport final : public RemoteTransport {
   std::mutex reported_mutex_;
   std::vector<Report> reported_;  // guarded by reported_mutex_
 
+  // Written by the progress thread before it serves connect().
+  std::atomic<bool> uses_device_memory_{false};
   std::atomic<bool> asleep_{false};  // the progress thread looks at the queues before it sleeps
   std::atomic<bool> stopping_{false};
   std::thread thread_;
@@ -196,7 +205,7 @@ void UcxTransport::detach(Rank rank) {
 
 void UcxTransport::send(Envelope envelope) {
   const bool leaves = !router().placement().is_local(envelope.to);
-  router().send(std::move(envelope));
+  router().send(std::move(envelope), uses_device_memory_);
   if (leaves) kick();
 }
 
@@ -226,11 +235,13 @@ void UcxTransport::report(std::int32_t process, bool returns) {
 }
 
 // Makes sure that queued messages are sent: a progress thread that is awake reads the queue. One
-// that sleeps takes some 50 us to wake up, so the sender itself hands its message to UCX.
+// that sleeps takes some 50 us to wake up, so the sender itself hands its message to UCX: not with
+// device memory, for which the driver would have to know the sender's thread.
 void UcxTransport::kick() {
   std::atomic_thread_fence(std::memory_order_seq_cst);  // the queue first, then asleep_
   if (!asleep_) return;
   bool needs_progress = true;
+  if (uses_device_memory_) return wake();
   if (const std::unique_lock<std::mutex> lock(engine_mutex_, std::try_to_lock); lock) {
     post_outgoing();
     needs_progress = engine_->busy();
@@ -247,6 +258,7 @@ void UcxTransport::wake() {
 // ---- The progress thread
 
 void UcxTransport::run() {
+  const std::shared_ptr<void> entered = enter_device_memory();  // until the engine has ended
   auto active_at = Clock::now();
   while (!stopping_) {
     if (work_once())
@@ -255,6 +267,26 @@ void UcxTransport::run() {
       idle(active_at);
   }
   finish();
+}
+
+// Null where tensors are on the CPU.
+std::shared_ptr<void> UcxTransport::enter_device_memory() {
+  const std::shared_ptr<DeviceMemory>& memory = options_.device_memory;
+  const std::lock_guard<std::mutex> lock(engine_mutex_);
+  if (memory == nullptr || !engine_->reaches(*memory)) return nullptr;
+  try {
+    std::shared_ptr<void> entered = memory->enter();
+    engine_->use(memory);
+    uses_device_memory_ = true;
+    spdlog::info(
+        "ucx: messages with one tensor are sent to other processes from the device's memory and "
+        "received there, all others by way of pinned host memory");
+    return entered;
+  } catch (const std::exception&) {
+    spdlog::warn("ucx: tensors of a GPU are sent from pinned host memory: {}",
+                 exception_line(std::current_exception()));
+    return nullptr;
+  }
 }
 
 // Progresses UCX and delivers received messages; false where there was nothing to do.

@@ -63,6 +63,16 @@ std::string Engine::address() const {
                        worker_->network_address()});
 }
 
+bool Engine::reaches(const DeviceMemory& memory) const {
+  return (worker_->memory_types() & UCS_BIT(memory_type(memory.kind()))) != 0;
+}
+
+// Said, not left for UCX to find out: it may look before the driver knows the memory.
+void Engine::set_memory(ucp_request_param_t& param) const {
+  param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.memory_type = memory_type(device_memory_->kind());
+}
+
 // ---- Loss
 
 void Engine::on_endpoint_error(void* arg, ucp_ep_h, ucs_status_t status) {

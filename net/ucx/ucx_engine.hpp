@@ -11,10 +11,12 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "messages/codec.hpp"
+#include "net/device_memory.hpp"
 #include "net/queued_bytes.hpp"
 #include "net/rank_router.hpp"
 #include "net/receive_pool.hpp"
@@ -52,6 +54,11 @@ class Engine {
 
   std::string address() const;
   int descriptor() const { return worker_->descriptor(); }
+
+  // Messages are sent from and received into `memory` from now on. REQUIRES: UCX reaches it; all
+  // further calls but connect() come from the thread that has entered it.
+  void use(std::shared_ptr<DeviceMemory> memory) { device_memory_ = std::move(memory); }
+  bool reaches(const DeviceMemory& memory) const;
 
   // Begins to connect to all other processes but the absent ones; where this one joins, they do not
   // know its address, and expect it. Errors (bad_input, io): an address that is none.
@@ -125,6 +132,9 @@ class Engine {
   Expected<DecodedHeader> check_header(const Link& link, const std::byte* header, std::size_t bytes,
                                        std::size_t length) const;
   bool allocate(Receive& receive);
+  bool allocate_on_device(Receive& receive);
+  bool is_on_device(const std::vector<FrozenTensor>& payload) const;
+  void set_memory(ucp_request_param_t& param) const;
   void begin_announced();
   void start(Receive& receive);
   void received(Receive& receive, ucs_status_t status);
@@ -149,6 +159,7 @@ class Engine {
 
   const std::uint64_t token_;
   ReceivePool pool_;
+  std::shared_ptr<DeviceMemory> device_memory_;  // null: all tensors are on the CPU
   Placement placement_;
   CodecLimits limits_;
   JobToken job_{};

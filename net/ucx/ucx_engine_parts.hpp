@@ -19,6 +19,10 @@ namespace grapevine::ucx {
 
 inline constexpr unsigned kMessageId = 0;  // of the only kind of active message
 
+inline ucs_memory_type_t memory_type(DeviceMemory::Kind kind) {
+  return kind == DeviceMemory::Kind::cuda ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
+}
+
 bool is_running(std::int32_t pid);
 
 // Data that a process of this host was sent over shared memory and has not fetched, e.g. because it
@@ -108,6 +112,7 @@ struct Engine::Receive {
   void* descriptor = nullptr;  // UCX's, of a rendezvous not begun yet
   DecodedHeader header;
   std::vector<at::Tensor> payload;
+  bool on_device = false;  // the payload
   Buffers buffers;
   std::list<Receive>::iterator self;
 };

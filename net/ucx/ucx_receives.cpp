@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <utility>
 
+#include "messages/device/model_vectors.hpp"
 #include "messages/text/exception_line.hpp"
 #include "net/loss_reason.hpp"
 #include "net/ucx/ucx_engine_parts.hpp"
@@ -142,7 +144,8 @@ ucs_status_t Engine::take_message(Link& link, std::uint64_t number, DecodedHeade
 // through UCX.
 bool Engine::allocate(Receive& r) {
   try {
-    r.payload = pool_.allocate(r.header);
+    r.on_device = allocate_on_device(r);
+    if (!r.on_device) r.payload = pool_.allocate(r.header);
     return true;
   } catch (const std::exception&) {
     const std::string why = exception_line(std::current_exception());
@@ -154,6 +157,24 @@ bool Engine::allocate(Receive& r) {
          kErrorHere + ("no memory for its message of " + std::to_string(bytes) + " bytes: " + why));
     return false;
   }
+}
+
+// Whether the payload has memory of the device now. An eager one is copied by the host, and packed
+// vectors are checked by their receiver's host before it unpacks them.
+bool Engine::allocate_on_device(Receive& r) {
+  if (device_memory_ == nullptr || r.descriptor == nullptr) return false;
+  const auto present = [](const TensorDescriptor& t) { return t.present; };
+  const std::vector<TensorDescriptor>& tensors = r.header.tensors;
+  if (std::count_if(tensors.begin(), tensors.end(), present) != 1) return false;
+  const auto only = std::find_if(tensors.begin(), tensors.end(), present);
+  const Envelope& envelope = r.header.envelope;
+  if (only->bytes == 0 || !c10::isFloatingType(only->dtype) || !has_model_vectors(envelope.payload))
+    return false;
+  at::Tensor memory = device_memory_->allocate(envelope.to, only->sizes, only->dtype);
+  if (!memory.defined()) return false;
+  r.payload.resize(tensors.size());
+  r.payload[static_cast<std::size_t>(only - tensors.begin())] = std::move(memory);
+  return true;
 }
 
 // A few at a time, oldest first: memory is taken only for messages that arrive now, and later
@@ -175,6 +196,7 @@ void Engine::start(Receive& r) {
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE;
+  if (r.on_device) set_memory(param);
   param.cb.recv_am = on_received;
   param.user_data = &r;
   param.datatype = r.buffers.datatype();

@@ -88,6 +88,11 @@ void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = UCP_AM_SEND_FLAG_EAGER;
   }
+  if (is_on_device(s.payload)) {
+    set_memory(param);
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_AM_SEND_FLAG_RNDV;
+  }
   param.cb.send = on_sent;
   param.user_data = &s;
   param.datatype = s.buffers.datatype();
@@ -97,6 +102,11 @@ void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
   if (UCS_PTR_IS_PTR(request)) return;  // on_sent() follows
   forget(s);
   if (UCS_PTR_IS_ERR(request)) fail(link, ucs_status_string(UCS_PTR_STATUS(request)));
+}
+
+bool Engine::is_on_device(const std::vector<FrozenTensor>& payload) const {
+  const FrozenTensor* const only = device_memory_ ? only_tensor(payload) : nullptr;
+  return only != nullptr && device_memory_->contains(*only);
 }
 
 void Engine::forget(Send& sent) {

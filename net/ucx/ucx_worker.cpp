@@ -82,9 +82,9 @@ struct ConfigRelease {
 
 std::string say_memory(std::uint64_t memory_types) {
   if ((memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0)
-    return "built without CUDA: tensors of a GPU are sent from pinned host memory";
-  return "built with CUDA; parameters and gradients are sent from host memory all the same, where "
-         "models are kept";
+    return "built without CUDA, or may not use it (UCX_TLS): tensors of a GPU are sent from pinned "
+           "host memory";
+  return "built with CUDA: it can send tensors from a GPU's memory and receive them there";
 }
 
 Expected<std::unique_ptr<Worker>> Worker::make(const UcxOptions& options) {

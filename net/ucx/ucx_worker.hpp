@@ -11,7 +11,7 @@
 
 namespace grapevine::ucx {
 
-// Whether UCX was built with CUDA, by Worker::memory_types(), in words for the log.
+// Which way messages of models on GPUs go, by Worker::memory_types(), in words for the log.
 std::string say_memory(std::uint64_t memory_types);
 
 // A context with one worker, by which a process reaches all others. Not thread-safe: calls

@@ -5,8 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "messages/codec.hpp"
 #include "messages/device/model_vectors.hpp"
 #include "messages/text/exception_line.hpp"
+#include "net/device_memory.hpp"
 
 namespace grapevine {
 namespace {
@@ -41,6 +43,22 @@ bool StagerState::succeeds(const LocalPeerActor& peer, Copies copies) {
   return done.ok();
 }
 
+Expected<void> StagerState::make_ready(Envelope& envelope) {
+  if (config.transport->takes_device_memory(envelope.from, envelope.to)) {
+    const std::vector<FrozenTensor> payload = payload_of(envelope);
+    const FrozenTensor* const only = only_tensor(payload);
+    if (only != nullptr && transfers->is_resident(*only)) return wait_for(*only);
+  }
+  return copy_to_host(envelope.payload);
+}
+
+// The transport reads the memory in no stream, so that no event would hold it back.
+Expected<void> StagerState::wait_for(const FrozenTensor& written) {
+  const auto scope = config.device->enter(Stream::download);
+  written.read();  // the stream waits for the one that wrote it
+  return config.device->host_wait(config.device->record(Stream::download), config.timeout);
+}
+
 Expected<void> StagerState::copy_to_host(Payload& payload) {
   std::vector<std::pair<FrozenTensor*, at::Tensor>> down;
   const auto download = [&](FrozenTensor& t) {
@@ -56,7 +74,9 @@ Expected<void> StagerState::copy_to_host(Payload& payload) {
 
 // Packed vectors stay where they are: their receiver checks them there before it unpacks them.
 Expected<void> StagerState::copy_to_device(Payload& payload) {
-  each_model_vector(payload, [&](FrozenTensor& t) { t = transfers->send_to_device(t); });
+  each_model_vector(payload, [&](FrozenTensor& t) {
+    if (!transfers->is_resident(t)) t = transfers->send_to_device(t);
+  });
   return {};
 }
 
@@ -67,7 +87,7 @@ OutgoingStagerActor::behavior_type outgoing_stager(
   state.transfers = transfers_of(state.config);
   return {[self, &state](Envelope& envelope) {
             const auto peer = caf::actor_cast<LocalPeerActor>(self->current_sender());
-            if (state.succeeds(peer, [&] { return state.copy_to_host(envelope.payload); }))
+            if (state.succeeds(peer, [&] { return state.make_ready(envelope); }))
               state.config.transport->send(std::move(envelope));
           },
           [](Ping) { return Pong{}; }};

@@ -23,6 +23,9 @@ struct StagerState {
   // StagingFailed.
   template <class Copies>
   bool succeeds(const LocalPeerActor& peer, Copies copies);
+  // The host has waited for the only tensor of the message, or has copied all of them.
+  Expected<void> make_ready(Envelope& envelope);
+  Expected<void> wait_for(const FrozenTensor& written);
   Expected<void> copy_to_host(Payload& payload);
   Expected<void> copy_to_device(Payload& payload);
 
@@ -32,12 +35,14 @@ struct StagerState {
 };
 
 // Between a rank whose model is on a device and the ranks of other processes, whose messages are in
-// the host's memory (Transport::by_reference). Copies go through pinned memory in streams of their
-// own, so that neither the peer nor its stream waits for them: an outgoing message waits here until
-// its values are written and copied. All messages to other processes, and all that arrive, pass in
-// their order: each pair of ranks remains FIFO. Both actors end with the peer, which links to the
-// outgoing one, whose messages come from the peer itself. Spawn both detached, as they block; the
-// virtual runtime spawns them on its scheduler.
+// the host's memory (Transport::by_reference), or in the device's where the transport reads and
+// writes that itself (Transport::takes_device_memory): these pass without a copy. Copies go through
+// pinned memory in streams of their own, so that neither the peer nor its stream waits for them: an
+// outgoing message waits here until its values are written, and copied where it needs a copy. All
+// messages to other processes, and all that arrive, pass in their order: each pair of ranks remains
+// FIFO. Both actors end with the peer, which links to the outgoing one, whose messages come from
+// the peer itself. Spawn both detached, as they block; the virtual runtime spawns them on its
+// scheduler.
 OutgoingStagerActor::behavior_type outgoing_stager(
     OutgoingStagerActor::stateful_pointer<StagerState> self, StagerConfig config);
 // The peer receives the loss of a rank once what it had sent before has left `outgoing`: none of it

@@ -79,6 +79,19 @@ std::uint64_t Order::run(const std::string& operation, std::size_t stream,
   return time;
 }
 
+void Order::run_outside(const std::string& operation, const History* reads, const History* writes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto expect_known = [&](const History::Use& use, const char* what) {
+    const bool known = use.time == 0 || contains(host_, use.stream, use.time);
+    if (known || violations_.size() >= kMostViolations) return;
+    violations_.push_back("'" + operation + "' " + what + " '" + use.operation + "' in " +
+                          names_[use.stream] + ", for which the host has not waited");
+  };
+  if (reads != nullptr) expect_known(reads->write, "reads what was written by");
+  if (writes == nullptr) return;
+  for (const auto& [stream, use] : writes->uses) expect_known(use, "overwrites what is used by");
+}
+
 void Order::allocated(History& block, std::optional<std::size_t> stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (stream) allocate_in(block, *stream);

@@ -67,6 +67,8 @@ class Order {
   // Work in `stream` that reads and writes those blocks.
   std::uint64_t run(const std::string& operation, std::size_t stream,
                     const std::vector<History*>& reads, const std::vector<History*>& writes);
+  // Work in no stream, of hardware beside the device: only the host can have waited for others.
+  void run_outside(const std::string& operation, const History* reads, const History* writes);
   // Without `stream`: in that of its first use.
   void allocated(History& block, std::optional<std::size_t> stream);
   // The memory returns to the allocator, which gives it to work of the block's home stream.

@@ -11,6 +11,7 @@
 #include "net/ucx/ucx.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/net/shm/shm_world.hpp"
+#include "tests/net/ucx/marked_memory.hpp"
 
 namespace grapevine::conformance {
 namespace auto_test {
@@ -20,6 +21,8 @@ using wires::Wire;
 
 using Offer = std::set<Wire>;  // the wires of a process
 
+constexpr std::size_t kRanksAtMost = 8;
+
 std::unique_ptr<RemoteTransport> make_auto(const Offer& offer) {
   AutoParts parts;
   parts.tcp = make();
@@ -27,6 +30,7 @@ std::unique_ptr<RemoteTransport> make_auto(const Offer& offer) {
   if (offer.count(Wire::ucx) > 0) {
     UcxOptions options;
     options.net_devices = "lo";
+    options.device_memory = std::make_shared<MarkedMemory>(std::vector<bool>(kRanksAtMost, true));
     auto made = make_ucx_transport(options);
     EXPECT_TRUE(made.ok());
     if (made) parts.ucx = *std::move(made);
@@ -88,6 +92,11 @@ TEST(Auto, AllThreeWiresInOneJob) {
   if (!ucx_built_in()) GTEST_SKIP() << "UCX is not in this build";
   // 0 and 1 share memory, 1 and 2 have UCX, 0 and 2 only tcp.
   AutoWorld world(3, 1, {{Wire::shm}, {Wire::shm, Wire::ucx}, {Wire::ucx}});
+  // A device's memory goes over UCX alone.
+  for (Rank from = 0; from < 3; ++from)
+    for (Rank to = 0; to < 3; ++to)
+      EXPECT_EQ(world.endpoint(from).takes_device_memory(from, to), from + to == 3)
+          << from << " to " << to;
   std::vector<std::shared_ptr<RecordingInbox>> inboxes;
   for (Rank r = 0; r < 3; ++r) inboxes.push_back(attach(world.endpoint(r), r));
   constexpr int kMessages = 50;

@@ -59,7 +59,8 @@ void send(Transport& transport, Rank from, std::int32_t index, const FrozenTenso
 }
 
 FrozenTensor zeros(std::int64_t bytes) {
-  return FrozenTensor::freeze(at::zeros({bytes}, at::TensorOptions(at::kByte)));
+  constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
+  return FrozenTensor::freeze(at::zeros({bytes / kFloat}, at::TensorOptions(at::kFloat)));
 }
 
 int run(const std::string& folder, const Placement& where, const std::string& scenario) {

@@ -11,6 +11,7 @@
 #include "net/ucx/ucx_worker.hpp"
 #include "tests/conformance/transport_suite.hpp"
 #include "tests/net/ucx/failing_allocation.hpp"
+#include "tests/net/ucx/marked_memory.hpp"
 #include "tests/net/ucx/ucx_testing.hpp"
 
 namespace grapevine::conformance {
@@ -80,8 +81,9 @@ ucx::Prefix prefix(ucx::Kind kind, std::uint64_t number = 0) {
 
 class UcxHostile : public testing::Test {
  protected:
+  virtual UcxOptions options() const { return loopback_options(); }
   void SetUp() override {
-    victim_ = *make_ucx_transport(loopback_options());
+    victim_ = *make_ucx_transport(options());
     raw_.open(victim_->address());
     raw_.send(prefix(ucx::Kind::hello));
     raw_.send(prefix(ucx::Kind::hello_ack));
@@ -159,6 +161,61 @@ TEST_F(UcxHostile, LeaveTakenForOthersEndsTheLink) {
     raw_.send(p);
   }
   expect_malformed();
+}
+
+// Its only rank is on a device.
+class UcxHostileToDevice : public UcxHostile {
+ protected:
+  static constexpr std::size_t kBytes = std::size_t{8} << 20;
+
+  UcxOptions options() const override {
+    UcxOptions options = loopback_options();
+    options.device_memory = memory_;
+    return options;
+  }
+  // Of a message with one vector of kBytes.
+  static EncodedHeader header() {
+    Rng rng(32);
+    Envelope e = numbered(1, 0, 0);
+    std::get<Chunk>(e.payload).data = random_bits(rng, kBytes, at::kFloat);
+    return encode_header(e);
+  }
+
+  const std::shared_ptr<MarkedMemory> memory_ =
+      std::make_shared<MarkedMemory>(std::vector<bool>{true, false});
+};
+
+TEST_F(UcxHostileToDevice, AMessageAsItShouldBeHasMemoryOfTheDevice) {
+  raw_.send(prefix(ucx::Kind::message), header(), std::string(kBytes, 'x'));
+  EXPECT_TRUE(eventually([&] {
+    raw_.progress();
+    return inbox_->message_count() == 1;
+  }));
+  EXPECT_EQ(memory_->allocations(), 1);
+  raw_.send(prefix(ucx::Kind::goodbye, 1));  // else the victim waits for an answer at its end
+  EXPECT_TRUE(eventually([&] {
+    raw_.progress();
+    return inbox_->down_count(1) == 1;
+  }));
+}
+
+// Its header is refused before.
+TEST_F(UcxHostileToDevice, APayloadOfAnotherLengthHasNoMemoryOfTheDevice) {
+  raw_.send(prefix(ucx::Kind::message), header(), std::string(kBytes - 4, 'x'));
+  expect_malformed();
+  EXPECT_EQ(memory_->allocations(), 0);
+}
+
+TEST_F(UcxHostileToDevice, AVectorAboveTheLimitHasNoMemoryOfTheDevice) {
+  EncodedHeader large = header();
+  const std::int64_t elements = CodecLimits().max_elements + 1;
+  const std::uint64_t bytes = static_cast<std::uint64_t>(elements) * sizeof(float);
+  // The descriptor ends the header: its bytes, then its only dimension.
+  std::memcpy(large.data() + large.size() - 16, &bytes, sizeof bytes);
+  std::memcpy(large.data() + large.size() - 8, &elements, sizeof elements);
+  raw_.send(prefix(ucx::Kind::message), large, std::string(kBytes, 'x'));
+  expect_malformed();
+  EXPECT_EQ(memory_->allocations(), 0);
 }
 
 // Nothing may be thrown through UCX: whatever is missing, the link ends, and the ranks hear of it.

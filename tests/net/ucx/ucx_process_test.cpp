@@ -7,6 +7,7 @@
 
 #include "tests/apps/process.hpp"
 #include "tests/conformance/transport_suite.hpp"
+#include "tests/net/ucx/marked_memory.hpp"
 #include "tests/net/ucx/ucx_testing.hpp"
 
 namespace grapevine::conformance {
@@ -141,6 +142,27 @@ TEST_P(UcxProcesses, ASenderIsKilledWhileItSendsPayload) {
   peer_is_dead();
   EXPECT_TRUE(counts_up(inbox_->messages_from(1)));
   transport_.reset();
+}
+
+// What was being received into the memory of a device is given up.
+TEST_P(UcxProcesses, ASenderIsKilledWhileADeviceReceives) {
+  const auto memory = std::make_shared<MarkedMemory>(std::vector<bool>{true, false});
+  UcxOptions options = loopback_options();
+  options.device_memory = memory;
+  std::promise<void> first;
+  start("flood", options, [&](const Envelope& e) {
+    if (index_of(e) == 0) first.set_value();
+  });
+  ASSERT_EQ(first.get_future().wait_for(kHangDeadline), std::future_status::ready);
+  peer_->signal(SIGKILL);
+  peer_->wait();
+  peer_is_dead();
+  const std::vector<Envelope> received = inbox_->messages_from(1);
+  EXPECT_TRUE(counts_up(received));
+  EXPECT_TRUE(memory->holds(std::get<Chunk>(received.front().payload).data));
+  EXPECT_GE(memory->blocks_in_use(), received.size());
+  transport_.reset();
+  EXPECT_EQ(memory->blocks_in_use(), received.size());
 }
 
 TEST_P(UcxProcesses, ADeathThatIsAlsoReportedIsAnnouncedOnce) {

@@ -44,4 +44,30 @@ inline RunResult run_well(RunConfig config) {
   return result;
 }
 
+// A device that does not answer.
+class Silent : public DeviceRuntime {
+ public:
+  explicit Silent(std::shared_ptr<DeviceRuntime> inner) : inner_(std::move(inner)) {}
+  at::Device device() const override { return inner_->device(); }
+  bool in_host_memory() const override { return false; }
+  std::unique_ptr<StreamScope> enter(Stream stream) override { return inner_->enter(stream); }
+  void copy(Stream stream, const at::Tensor& to, const at::Tensor& from) override {
+    inner_->copy(stream, to, from);
+  }
+  EventHandle record(Stream stream) override { return inner_->record(stream); }
+  void wait(Stream stream, const EventHandle& event) override { inner_->wait(stream, event); }
+  Expected<void> host_wait(const EventHandle&, Duration) override {
+    return Error{Errc::timeout, "no answer"};
+  }
+  void record_stream(const at::Tensor& t, Stream stream) override {
+    inner_->record_stream(t, stream);
+  }
+  std::shared_ptr<void> pinned_memory(std::size_t bytes) override {
+    return inner_->pinned_memory(bytes);
+  }
+
+ private:
+  const std::shared_ptr<DeviceRuntime> inner_;
+};
+
 }  // namespace grapevine::resident

@@ -220,35 +220,10 @@ TEST_F(StagedRun, OnThreadsOfItsOwn) {
 }
 
 // A device that does not answer ends the run with the rank and the reason.
-class Silent final : public DeviceRuntime {
- public:
-  explicit Silent(std::shared_ptr<DeviceRuntime> inner) : inner_(std::move(inner)) {}
-  at::Device device() const override { return inner_->device(); }
-  bool in_host_memory() const override { return false; }
-  std::unique_ptr<StreamScope> enter(Stream stream) override { return inner_->enter(stream); }
-  void copy(Stream stream, const at::Tensor& to, const at::Tensor& from) override {
-    inner_->copy(stream, to, from);
-  }
-  EventHandle record(Stream stream) override { return inner_->record(stream); }
-  void wait(Stream stream, const EventHandle& event) override { inner_->wait(stream, event); }
-  Expected<void> host_wait(const EventHandle&, Duration) override {
-    return Error{Errc::timeout, "no answer"};
-  }
-  void record_stream(const at::Tensor& t, Stream stream) override {
-    inner_->record_stream(t, stream);
-  }
-  std::shared_ptr<void> pinned_memory(std::size_t bytes) override {
-    return inner_->pinned_memory(bytes);
-  }
-
- private:
-  const std::shared_ptr<DeviceRuntime> inner_;
-};
-
 TEST_F(StagedRun, ADeviceThatDoesNotAnswerEndsTheRun) {
   RunConfig run = spread(make_resident(scenario_of("sgp"), 2));
   auto& outgoing = run.peer_devices[1].outgoing;
-  outgoing = std::make_shared<Silent>(outgoing);
+  outgoing = std::make_shared<resident::Silent>(outgoing);
   const RunResult result = run_virtual(std::move(run), std::make_shared<Quiet>());
   ASSERT_TRUE(result.error);
   EXPECT_THAT(result.error->message,

@@ -1,0 +1,378 @@
+// Runs whose models are on devices, over a transport that reads and writes the devices' memory
+// itself, as UCX does: messages with one tensor are not copied to the host's memory.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/run/peer/device_receives.hpp"
+#include "messages/codec.hpp"
+#include "messages/device/model_vectors.hpp"
+#include "net/auto/auto.hpp"
+#include "net/tcp/tcp.hpp"
+#include "tests/actors/run/resident/resident_scenario.hpp"
+
+namespace grapevine {
+namespace direct_run_test {
+
+using resident::make_resident;
+using resident::run_well;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using virtual_run_test::kPresets;
+using virtual_run_test::make_run;
+using virtual_run_test::Quiet;
+using virtual_run_test::Scenario;
+using virtual_run_test::Waiting;
+
+constexpr std::int32_t kRanksOfProcess = 2;
+constexpr int kDevices = 2;
+
+// As if each two ranks were a process, with a network card that reads and writes the memory of
+// their devices in no stream.
+class NetworkCard final : public Transport {
+ public:
+  NetworkCard(std::shared_ptr<Transport> inner, std::int32_t workers)
+      : inner_(std::move(inner)), workers_(workers) {
+    const std::vector<bool> all(static_cast<std::size_t>(inner_->world_size()), true);
+    for (int i = 0; i < kDevices; ++i)
+      receives_.push_back(std::make_unique<DeviceReceives>(fake::open_device(i, "the transport"),
+                                                           DeviceMemory::Kind::host, all));
+  }
+
+  Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override {
+    return inner_->attach(rank, std::move(inbox));
+  }
+  void detach(Rank rank) override { inner_->detach(rank); }
+  TransportCounters counters(Rank rank) const override { return inner_->counters(rank); }
+  std::int32_t world_size() const override { return inner_->world_size(); }
+  bool by_reference(Rank from, Rank to) const override {
+    return process_of(from) == process_of(to);
+  }
+  bool takes_device_memory(Rank from, Rank to) const override { return !by_reference(from, to); }
+  void send(Envelope envelope) override {
+    if (!by_reference(envelope.from, envelope.to)) envelope = arrived(envelope);
+    inner_->send(std::move(envelope));
+  }
+
+  std::int64_t from_devices() const { return from_devices_; }
+
+ private:
+  // The servers are in the first one.
+  std::int32_t process_of(Rank rank) const { return rank < workers_ ? rank / kRanksOfProcess : 0; }
+
+  Envelope arrived(const Envelope& envelope) {
+    const std::vector<FrozenTensor> payload = payload_of(envelope);
+    const FrozenTensor* const only = only_tensor(payload);
+    if (only == nullptr || only->device().is_cpu()) {
+      const std::vector<std::byte> bytes = encode(envelope);  // refuses tensors of a device
+      return *decode(bytes.data(), bytes.size(), {});
+    }
+    ++from_devices_;
+    Envelope copy = envelope;
+    each_model_vector(copy.payload, [&](FrozenTensor& t) { t = on_device(t, envelope.to); });
+    each_packed_on_device(copy.payload, [](FrozenTensor& t) {
+      at::Tensor here = at::empty(t.sizes(), at::TensorOptions(t.dtype()));
+      fake::copy_outside(here, t.read());
+      t = FrozenTensor::freeze(std::move(here));
+    });
+    return copy;
+  }
+  FrozenTensor on_device(const FrozenTensor& t, Rank to) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    DeviceReceives& receives = *receives_[static_cast<std::size_t>(to % kDevices)];
+    const auto entered = receives.enter();
+    at::Tensor here = receives.allocate(to, t.sizes(), t.dtype());
+    fake::copy_outside(here, t.read());
+    return FrozenTensor::freeze(std::move(here));
+  }
+  const std::shared_ptr<Transport> inner_;
+  const std::int32_t workers_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<DeviceReceives>> receives_;  // by device; guarded by mutex_
+  std::atomic<std::int64_t> from_devices_{0};
+};
+
+RunConfig over_card(RunConfig run) {
+  run.transport = std::make_shared<NetworkCard>(run.transport, run.workers());
+  return run;
+}
+RunConfig direct(RunConfig run) { return over_card(make_resident(std::move(run), kDevices)); }
+
+Scenario scenario_of(const std::string& preset) {
+  Scenario scenario;
+  scenario.preset = preset;
+  scenario.noise = 0.1;
+  scenario.dimension = 3000;
+  if (preset == "diloco" || preset == "slowmo" || preset == "noloco" ||
+      preset == "decoupled-diloco")
+    scenario.set = {{"local_steps", "4"}};
+  return scenario;
+}
+
+class DirectRun : public testing::Test {
+ protected:
+  void SetUp() override { fake::reset(); }
+  void TearDown() override { fake::reset(); }
+
+  // Returns how many messages left from the memory of a device.
+  template <class Make>
+  static std::int64_t expect_host_bits(const Make& make) {
+    const RunResult host = run_well(over_card(make()));
+    fake::reset();
+    RunConfig run = direct(make());
+    const auto card = std::static_pointer_cast<NetworkCard>(run.transport);
+    const RunResult here = run_well(std::move(run));
+    EXPECT_TRUE(at::equal(here.z.read(), host.z.read()));
+    EXPECT_EQ(here.weight_sum, host.weight_sum);
+    EXPECT_EQ(here.ledger.committed, host.ledger.committed);
+    EXPECT_EQ(here.ledger.sent, here.ledger.received);
+    EXPECT_THAT(fake::violations(), IsEmpty());
+    return card->from_devices();
+  }
+};
+
+TEST_F(DirectRun, EveryPresetHasTheBitsOfTheHost) {
+  // Their messages have the tensors of a packed vector, or a model and the steps of all ranks.
+  const std::set<std::string> with_several = {"topk",      "topk2",      "gtopk",
+                                              "choco-sgd", "sparseloco", "ad-psgd"};
+  for (const std::string& preset : kPresets) {
+    SCOPED_TRACE(preset);
+    const std::int64_t sent = expect_host_bits([&preset] { return make_run(scenario_of(preset)); });
+    EXPECT_EQ(sent > 0, with_several.count(preset) == 0) << sent << " messages of one vector";
+  }
+}
+
+TEST_F(DirectRun, CompressedVectorsHaveTheBitsOfTheHost) {
+  for (const std::string compress : {"int8", "fp16", "top-k"}) {
+    SCOPED_TRACE(compress);
+    expect_host_bits([&compress] {
+      Scenario scenario = scenario_of("ar");
+      scenario.set = {{"compress", compress}};
+      if (compress == "top-k") scenario.set.emplace_back("density", "0.1");
+      return make_run(scenario);
+    });
+  }
+}
+
+TEST_F(DirectRun, RanksThatDieAndReturnHaveTheBitsOfTheHost) {
+  for (const std::string preset : {"sgp", "ar", "gem"}) {
+    SCOPED_TRACE(preset);
+    expect_host_bits([&preset] {
+      RunConfig run = make_run(scenario_of(preset));
+      run.deaths = {{2, std::chrono::milliseconds(120)}};
+      run.returns = {{2, std::chrono::milliseconds(150)}};
+      return run;
+    });
+  }
+}
+
+// Messages on their way when a cut is made are in the checkpoint, wherever their tensors are.
+TEST_F(DirectRun, CheckpointsHaveEachMessageOnce) {
+  for (const std::string preset : {"osgp", "gem"}) {
+    SCOPED_TRACE(preset);
+    fake::reset();
+    Scenario scenario = scenario_of(preset);
+    scenario.steps = 40;
+    scenario.steps_per_epoch = 3;
+    scenario.folder = virtual_run_test::fresh_folder("direct_" + preset);
+    run_well(direct(make_run(scenario)));
+    EXPECT_THAT(fake::violations(), IsEmpty());
+    for (const int epoch : {2, 11}) {
+      const auto checkpoint =
+          read_checkpoint(fmt::format("{}/epoch-{:04d}", scenario.folder, epoch));
+      ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+      Scenario rest = scenario;
+      rest.folder.clear();
+      RunConfig run = direct(make_run(rest));
+      run.resume = *checkpoint;
+      const RunResult result = run_well(std::move(run));
+      virtual_run_test::expect_all_accounted(result);
+      EXPECT_NEAR(result.weight_sum, run_well(make_run(rest)).weight_sum, 1e-9);
+    }
+  }
+}
+
+// The same bytes cross it as in one process, where messages go by reference.
+TEST_F(DirectRun, NoMessageOfOneVectorCrossesTheHostsLink) {
+  const auto traffic_of = [](bool by_card) {
+    Scenario scenario = scenario_of("ar");
+    scenario.set = {{"all_reduce", "ring"}};
+    RunConfig run = make_resident(make_run(scenario), kDevices);
+    if (by_card) run = over_card(std::move(run));
+    fake::reset();
+    run_well(std::move(run));
+    return fake::traffic();
+  };
+  const fake::Traffic one = traffic_of(false), several = traffic_of(true);
+  EXPECT_EQ(several.down, one.down);
+  EXPECT_EQ(several.up, one.up);
+}
+
+// What a card reads and writes in no stream has to be awaited by the host.
+TEST_F(DirectRun, MissingWaitsAreFound) {
+  for (const fake::Fault fault :
+       {fake::Fault::ready_events_are_empty, fake::Fault::host_does_not_wait}) {
+    fake::reset();
+    fake::set_fault(fault);
+    static_cast<void>(
+        run_virtual(direct(make_run(scenario_of("osgp"))), std::make_shared<Quiet>()));
+    EXPECT_THAT(fake::violations(), Contains(HasSubstr("network card' reads what was written by")))
+        << static_cast<int>(fault);
+  }
+}
+
+TEST_F(DirectRun, OnThreadsOfItsOwn) {
+  for (const std::string preset : {"ar", "osgp", "gem"}) {
+    SCOPED_TRACE(preset);
+    fake::reset();
+    Scenario scenario = scenario_of(preset);
+    scenario.delay = "";
+    const auto observer = std::make_shared<Waiting>();
+    Runtime runtime(direct(make_run(scenario)), observer);
+    const RunResult result = observer->wait();
+    ASSERT_FALSE(result.error) << result.error->message;
+    virtual_run_test::expect_all_accounted(result);
+    EXPECT_THAT(fake::violations(), IsEmpty());
+  }
+}
+
+TEST_F(DirectRun, ADeviceThatDoesNotAnswerEndsTheRun) {
+  RunConfig run = direct(make_run(scenario_of("sgp")));
+  auto& outgoing = run.peer_devices[1].outgoing;
+  outgoing = std::make_shared<resident::Silent>(outgoing);
+  const RunResult result = run_virtual(std::move(run), std::make_shared<Quiet>());
+  ASSERT_TRUE(result.error);
+  EXPECT_THAT(result.error->message, testing::AllOf(HasSubstr("rank 1"), HasSubstr("no answer")));
+}
+
+// ---- Memory for what arrives
+
+class DeviceReceivesTest : public DirectRun {
+ protected:
+  // Rank 0 is on device 0, rank 1 in the host's memory.
+  static DeviceReceives receives(std::shared_ptr<DeviceRuntime> device) {
+    return {std::move(device), DeviceMemory::Kind::host, {true, false}};
+  }
+};
+
+TEST_F(DeviceReceivesTest, IsThereForRanksOnTheDevice) {
+  DeviceReceives memory = receives(fake::open_device(0, "the transport"));
+  const auto entered = memory.enter();
+  const at::Tensor here = memory.allocate(0, {3, 4}, at::kFloat);
+  ASSERT_TRUE(here.defined());
+  EXPECT_EQ(here.device(), fake::device(0));
+  EXPECT_EQ(here.sizes(), at::IntArrayRef({3, 4}));
+  EXPECT_FALSE(memory.allocate(1, {3, 4}, at::kFloat).defined());
+}
+
+// Earlier work of the stream may still use it.
+TEST_F(DeviceReceivesTest, HasBeenAwaitedByTheHost) {
+  for (const bool waits : {true, false}) {
+    fake::reset();
+    if (!waits) fake::set_fault(fake::Fault::host_does_not_wait);
+    DeviceReceives memory = receives(fake::open_device(0, "the transport"));
+    const auto entered = memory.enter();
+    const at::Tensor here = memory.allocate(0, {4}, at::kFloat);
+    fake::copy_outside(here, at::ones({4}, at::kFloat));
+    EXPECT_TRUE(at::equal(fake::peek(here), at::ones({4}, at::kFloat)));
+    EXPECT_EQ(fake::violations().empty(), waits);
+  }
+}
+
+TEST_F(DeviceReceivesTest, IsTheHostsWhereTheDeviceDoesNotAnswer) {
+  DeviceReceives memory =
+      receives(std::make_shared<resident::Silent>(fake::open_device(0, "the transport")));
+  const auto entered = memory.enter();
+  EXPECT_FALSE(memory.allocate(0, {4}, at::kFloat).defined());
+}
+
+// By name alone.
+class NamedCuda final : public resident::Silent {
+ public:
+  explicit NamedCuda(int index)
+      : Silent(fake::open_device(0, "")), index_(static_cast<at::DeviceIndex>(index)) {}
+  at::Device device() const override { return {at::kCUDA, index_}; }
+
+ private:
+  const at::DeviceIndex index_;
+};
+
+TEST_F(DeviceReceivesTest, IsForOneCudaDevice) {
+  const auto first = std::make_shared<NamedCuda>(0), second = std::make_shared<NamedCuda>(1);
+  const auto several = memory_for_receives({first, nullptr, second});
+  ASSERT_TRUE(several.ok());
+  EXPECT_EQ(*several, nullptr);
+  const auto one = memory_for_receives({first, nullptr, first});
+  if (one.ok()) {
+    EXPECT_NE(*one, nullptr);
+  } else {
+    EXPECT_EQ(one.error().code, Errc::unavailable) << one.error().message;
+  }
+}
+
+TEST_F(DeviceReceivesTest, IsNotThereForOtherDevices) {
+  const auto first = fake::open_device(0, "rank 0"), second = fake::open_device(1, "rank 1");
+  for (const auto& devices : std::vector<std::vector<std::shared_ptr<DeviceRuntime>>>{
+           {}, {nullptr, nullptr}, {first, nullptr}, {first, second}}) {
+    const auto memory = memory_for_receives(devices);
+    ASSERT_TRUE(memory.ok());
+    EXPECT_EQ(*memory, nullptr);
+  }
+}
+
+// ---- Another wire than the one that a message was prepared for
+
+struct FirstMessage : Inbox {
+  void deliver(Envelope envelope) override { message.set_value(std::move(envelope)); }
+  void peer_down(Rank, const std::string&) override {}
+  std::promise<Envelope> message;
+};
+
+TEST_F(DirectRun, TheAutomaticTransportBringsATensorToTheHostForAWireThatNeedsIt) {
+  std::vector<std::unique_ptr<RemoteTransport>> transports;
+  std::vector<std::string> addresses;
+  for (int p = 0; p < 2; ++p) {
+    TcpOptions options;
+    options.host = "127.0.0.1";
+    auto tcp = make_tcp_transport(options);
+    ASSERT_TRUE(tcp.ok()) << tcp.error().message;
+    AutoParts parts;
+    parts.tcp = *std::move(tcp);
+    transports.push_back(make_auto_transport(std::move(parts)));
+    addresses.push_back(transports.back()->address());
+  }
+  const auto connect = [&](std::int32_t p) {
+    return transports[static_cast<std::size_t>(p)]->connect(addresses, {{0, 1}, {"a", "b"}, p},
+                                                            std::chrono::minutes(1));
+  };
+  auto other = std::async(std::launch::async, connect, 1);
+  ASSERT_TRUE(connect(0).ok());
+  ASSERT_TRUE(other.get().ok());
+  const auto inbox = std::make_shared<FirstMessage>();
+  ASSERT_TRUE(transports[0]->attach(0, std::make_shared<FirstMessage>()).ok());
+  ASSERT_TRUE(transports[1]->attach(1, inbox).ok());
+  Envelope e;
+  e.from = 0;
+  e.to = 1;
+  e.payload = Share{0, 1.0, FrozenTensor::freeze(at::ones({5}, at::kFloat).to(fake::device(0)))};
+  transports[0]->send(std::move(e));
+  auto arrived = inbox->message.get_future();
+  ASSERT_EQ(arrived.wait_for(std::chrono::minutes(1)), std::future_status::ready);
+  const Envelope message = arrived.get();
+  EXPECT_TRUE(at::equal(std::get<Share>(message.payload).x.read(), at::ones({5}, at::kFloat)));
+}
+
+}  // namespace direct_run_test
+}  // namespace grapevine
