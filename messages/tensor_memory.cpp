@@ -91,6 +91,17 @@ at::Tensor empty_to_send(at::IntArrayRef sizes, at::ScalarType dtype, at::Device
   return at::detail::empty_cpu(sizes, dtype);
 }
 
+bool has_send_memory() { return send_memory() != nullptr; }
+
+at::Tensor empty_successor(const FrozenTensor& like, at::IntArrayRef sizes) {
+  if (like.device().is_cpu() && !has_send_memory()) {
+    const TensorMemory* const memory = memory_of(like.read());
+    at::Tensor t = memory == nullptr ? at::Tensor() : memory->allocate_like(sizes, like.dtype());
+    if (t.defined()) return t;
+  }
+  return empty_to_send(sizes, like.dtype(), like.device());
+}
+
 at::Tensor copy_to_send(const at::Tensor& t) {
   at::Tensor copy = empty_to_send(t.sizes(), t.scalar_type(), t.device());
   copy.copy_(t);
