@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -34,12 +35,17 @@ std::uint64_t model_bytes() {
   return make_tiny(tiny_config(plain_layers))->initial_parameters().nbytes();
 }
 
+// Of the worker of a rank; one for all runs, as each stream makes all later waits longer.
+std::shared_ptr<DeviceRuntime> device_of(Rank rank) {
+  static std::map<Rank, std::shared_ptr<DeviceRuntime>> opened;
+  auto& device = opened[rank];
+  if (!device) device = fake::open_device(rank % 2, "the worker of rank " + std::to_string(rank));
+  return device;
+}
+
 std::shared_ptr<ModelMemory> pinned_memory(std::size_t limit = kMuch) {
   return ModelMemory::make(
-      [device = fake::open_device(0, "models")](std::size_t bytes) {
-        return device->pinned_memory(bytes);
-      },
-      limit);
+      [](std::size_t bytes) { return device_of(0)->pinned_memory(bytes); }, limit);
 }
 
 // Gradients, and those whose z lies in pinned memory.
@@ -86,7 +92,7 @@ class PinnedRun : public testing::Test {
     const auto counts = std::make_shared<Counts>();
     for (Rank rank = 0; rank < run.workers(); ++rank) {
       TorchComputeConfig config = tiny_config(plain_layers, rank, run.workers());
-      config.runtime = fake::open_device(rank % 2, "the worker of rank " + std::to_string(rank));
+      config.runtime = device_of(rank);
       run.computes[static_cast<std::size_t>(rank)] =
           std::make_shared<CountingCompute>(make_tiny(std::move(config)), counts);
     }
