@@ -61,6 +61,10 @@ bool has_send_memory();
 // receiver.
 at::Tensor empty_successor(const FrozenTensor& like, at::IntArrayRef sizes);
 
+// `t`, frozen, as the successor of `like`: where it lies in ordinary memory and `like` does not, as
+// a copy in memory of that kind.
+FrozenTensor frozen_successor(const FrozenTensor& like, at::Tensor&& t);
+
 // The values of `t`, flat or not, in memory from empty_to_send(), on its device.
 at::Tensor copy_to_send(const at::Tensor& t);
 FrozenTensor frozen_to_send(const at::Tensor& t);

@@ -113,6 +113,22 @@ TEST(BufferPool, SlicesOfAModelLieInMemoryOfTheSameKind) {
   EXPECT_TRUE(part.sole_owner());
 }
 
+// A mean of models, for example.
+TEST(BufferPool, OrdinaryTensorsThatFollowAModelAreCopiedThere) {
+  const auto memory = std::make_shared<CountingMemory>();
+  const FrozenTensor x = memory->model();
+  const FrozenTensor mean = frozen_successor(x, at::ones({kSize}));
+  EXPECT_TRUE(CountingMemory::owns(mean.read()));
+  EXPECT_EQ(mean.data<float>()[kSize - 1], 1);
+  at::Tensor here = memory->empty({kSize}, at::kFloat);
+  const void* const at = here.data_ptr();
+  EXPECT_EQ(frozen_successor(x, std::move(here)).raw(), at);
+  at::Tensor ordinary = at::ones({kSize});
+  const void* const there = ordinary.data_ptr();
+  EXPECT_EQ(frozen_successor(FrozenTensor::freeze(at::ones({kSize})), std::move(ordinary)).raw(),
+            there);
+}
+
 TEST(BufferPool, OrdinaryModelsHaveOrdinarySuccessors) {
   BufferPool pool;
   FrozenTensor x = FrozenTensor::freeze(at::zeros({kSize}));

@@ -85,8 +85,7 @@ class FakeRuntime final : public DeviceRuntime {
       else
         synchronize(order_of(stream));
     }
-    order().count({up ? from.nbytes() : 0, down ? from.nbytes() : 0,
-                   up || down ? 0 : from.nbytes(),
+    order().count({up ? from.nbytes() : 0, down ? from.nbytes() : 0, up || down ? 0 : from.nbytes(),
                    up && is_pinned_model(from) ? from.nbytes() : 0});
   }
 
