@@ -155,7 +155,7 @@ void ServerClient::use_answer(Env& env) {
   answer_due_ = false;
   const FrozenTensor now = model_.x, sent = std::exchange(sent_, FrozenTensor());
   if (sent.defined()) model_.x = sent;
-  rule_->take(env, model_, pulled_.take());
+  rule_->take(env, model_, pulled_.take(now));
   if (sent.defined() && sent.read().data_ptr() != now.read().data_ptr())
     model_.x = frozen_successor(now, model_.x.read() + (now.read() - sent.read()));
 }
