@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/run/runtime.hpp"
 #include "algorithms/wiring/make_parts.hpp"
 #include "gpu/model_memory.hpp"
 #include "tests/actors/run/resident/resident_scenario.hpp"
@@ -28,6 +30,7 @@ using virtual_run_test::fresh_folder;
 using virtual_run_test::kPresets;
 using virtual_run_test::make_run;
 using virtual_run_test::Scenario;
+using virtual_run_test::Waiting;
 
 constexpr std::size_t kMuch = std::size_t{1} << 30;
 
@@ -50,8 +53,8 @@ std::shared_ptr<ModelMemory> pinned_memory(std::size_t limit = kMuch) {
 
 // Gradients, and those whose z lies in pinned memory.
 struct Counts {
-  std::uint64_t gradients = 0;
-  std::uint64_t pinned = 0;
+  std::atomic<std::uint64_t> gradients{0};
+  std::atomic<std::uint64_t> pinned{0};
 };
 
 class CountingCompute final : public Compute {
@@ -78,33 +81,39 @@ class CountingCompute final : public Compute {
 
 struct Ran {
   RunResult result;
-  Counts counts;
-  fake::Traffic traffic;
+  std::uint64_t gradients = 0;
+  std::uint64_t pinned = 0;
 };
+
+// With workers on two devices. Null `memory`: models in ordinary memory.
+RunConfig on_devices(RunConfig run, std::shared_ptr<ModelMemory> memory,
+                     const std::shared_ptr<Counts>& counts) {
+  for (Rank rank = 0; rank < run.workers(); ++rank) {
+    TorchComputeConfig config = tiny_config(plain_layers, rank, run.workers());
+    config.runtime = device_of(rank);
+    run.computes[static_cast<std::size_t>(rank)] =
+        std::make_shared<CountingCompute>(make_tiny(std::move(config)), counts);
+  }
+  run.evaluator = make_tiny(tiny_config(plain_layers));
+  run.model_memory = std::move(memory);
+  return run;
+}
 
 class PinnedRun : public testing::Test {
  protected:
   void SetUp() override { fake::reset(); }
   void TearDown() override { fake::reset(); }
 
-  // With workers on two devices. Null `memory`: models in ordinary memory.
   static Ran run_on_devices(RunConfig run, std::shared_ptr<ModelMemory> memory) {
     const auto counts = std::make_shared<Counts>();
-    for (Rank rank = 0; rank < run.workers(); ++rank) {
-      TorchComputeConfig config = tiny_config(plain_layers, rank, run.workers());
-      config.runtime = device_of(rank);
-      run.computes[static_cast<std::size_t>(rank)] =
-          std::make_shared<CountingCompute>(make_tiny(std::move(config)), counts);
-    }
-    run.evaluator = make_tiny(tiny_config(plain_layers));
-    run.model_memory = std::move(memory);
+    RunConfig config = on_devices(std::move(run), std::move(memory), counts);
     fake::reset();
     Ran ran;
-    ran.result = run_well(std::move(run));
-    ran.counts = *counts;
-    ran.traffic = fake::traffic();
+    ran.result = run_well(std::move(config));
+    ran.gradients = counts->gradients;
+    ran.pinned = counts->pinned;
     EXPECT_THAT(fake::violations(), IsEmpty());
-    EXPECT_EQ(ran.traffic.up_in_place, ran.counts.pinned * model_bytes());
+    EXPECT_EQ(fake::traffic().up_in_place, ran.pinned * model_bytes());
     return ran;
   }
 
@@ -112,8 +121,8 @@ class PinnedRun : public testing::Test {
   template <class Make>
   static Ran expect_same_bits(const Make& make, const std::shared_ptr<ModelMemory>& memory) {
     const Ran ordinary = run_on_devices(make(), nullptr), pinned = run_on_devices(make(), memory);
-    EXPECT_EQ(ordinary.counts.pinned, 0u);
-    EXPECT_EQ(pinned.counts.gradients, ordinary.counts.gradients);
+    EXPECT_EQ(ordinary.pinned, 0u);
+    EXPECT_EQ(pinned.gradients, ordinary.gradients);
     EXPECT_TRUE(at::equal(pinned.result.z.read(), ordinary.result.z.read()));
     EXPECT_EQ(pinned.result.trace_hash, ordinary.result.trace_hash);
     EXPECT_EQ(pinned.result.weight_sum, ordinary.result.weight_sum);
@@ -123,8 +132,8 @@ class PinnedRun : public testing::Test {
   static void expect_all_pinned(const Make& make) {
     const auto memory = pinned_memory();
     const Ran ran = expect_same_bits(make, memory);
-    EXPECT_GT(ran.counts.gradients, 0u);
-    EXPECT_EQ(ran.counts.pinned, ran.counts.gradients);
+    EXPECT_GT(ran.gradients, 0u);
+    EXPECT_EQ(ran.pinned, ran.gradients);
     EXPECT_EQ(memory->usage().overflows, 0);
   }
 };
@@ -163,7 +172,7 @@ TEST_F(PinnedRun, EveryPresetHasTheBitsOfOrdinaryMemory) {
     SCOPED_TRACE(preset);
     const Scenario scenario = scenario_of(preset);
     const Ran ran = expect_same_bits([&scenario] { return make_run(scenario); }, pinned_memory());
-    EXPECT_EQ(ran.counts.pinned, ran.counts.gradients);
+    EXPECT_EQ(ran.pinned, ran.gradients);
   }
 }
 
@@ -178,7 +187,26 @@ TEST_F(PinnedRun, OtherPartsHaveTheBitsOfOrdinaryMemory) {
     Scenario scenario = scenario_of(preset);
     scenario.set = set;
     const Ran ran = expect_same_bits([&scenario] { return make_run(scenario); }, pinned_memory());
-    EXPECT_EQ(ran.counts.pinned, ran.counts.gradients);
+    EXPECT_EQ(ran.pinned, ran.gradients);
+  }
+}
+
+// The threads of a real run: peers write models while devices read others.
+TEST_F(PinnedRun, OnThreadsOfItsOwn) {
+  for (const std::string preset : {"ar", "osgp", "ad-psgd", "gem"}) {
+    SCOPED_TRACE(preset);
+    Scenario scenario = scenario_of(preset);
+    scenario.delay = "";
+    const auto counts = std::make_shared<Counts>();
+    RunConfig config = on_devices(make_run(scenario), pinned_memory(), counts);
+    fake::reset();
+    const auto observer = std::make_shared<Waiting>();
+    Runtime runtime(std::move(config), observer);
+    const RunResult result = observer->wait();
+    ASSERT_FALSE(result.error) << result.error->message;
+    virtual_run_test::expect_all_accounted(result);
+    EXPECT_EQ(counts->pinned, counts->gradients);
+    EXPECT_THAT(fake::violations(), IsEmpty());
   }
 }
 
@@ -190,7 +218,7 @@ TEST_F(PinnedRun, BeyondTheLimitModelsAreStaged) {
     const std::size_t limit = blocks * StagingPool::block_bytes(model_bytes());
     const auto memory = pinned_memory(limit);
     const Ran ran = expect_same_bits([&scenario] { return make_run(scenario); }, memory);
-    EXPECT_LT(ran.counts.pinned, ran.counts.gradients);
+    EXPECT_LT(ran.pinned, ran.gradients);
     EXPECT_GT(memory->usage().overflows, 0);
     EXPECT_LE(memory->usage().bytes, limit);
   }
