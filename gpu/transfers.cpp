@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "gpu/model_memory.hpp"
 #include "gpu/torch_error.hpp"
 
 namespace grapevine {
@@ -45,6 +46,7 @@ void Transfers::copy_up(const at::Tensor& to, const at::Tensor& host) {
   const at::NoGradGuard no_grad;
   const at::Tensor from = host.contiguous().view({-1});
   const at::Tensor flat = to.view({-1});
+  staged_bytes_ += from.nbytes();
   if (static_cast<std::int64_t>(from.nbytes()) > kPartBytes) return copy_up_in_parts(flat, from);
   if (from.numel() == 0) return;
   at::Tensor staged = staging_.try_take(from.sizes(), from.scalar_type());
@@ -91,10 +93,33 @@ bool Transfers::is_resident(const FrozenTensor& t) const {
   return t.defined() && !t.device().is_cpu() && t.device() == runtime_->device();
 }
 
+// The device reads the frozen bytes after this has returned, and perhaps after the caller's handle
+// has ended: the handle here keeps every owner from writing them, and their memory from the next
+// model, until the copy has been reached.
+void Transfers::copy_up_in_place(const at::Tensor& to, const FrozenTensor& host) {
+  runtime_->copy(Stream::upload, to.view({-1}), host.read().view({-1}));
+  reading_.push_back({host, runtime_->record(Stream::upload)});
+}
+
+// At each upload, so that what an error left here ends; and in finish(), before a result reaches
+// its reader: by then the copies that it came from have been reached, so that the owner of z, who
+// writes its next model over it if no other handle is left, finds none here.
+void Transfers::release_read() {
+  const auto is_read = [](const Reading& each) { return !each.copied || each.copied->reached(); };
+  reading_.erase(std::remove_if(reading_.begin(), reading_.end(), is_read), reading_.end());
+}
+
 at::Tensor Transfers::upload(const FrozenTensor& from, DeviceSlot& slot) {
-  if (!is_resident(from)) return upload(from.on_host().read(), slot);
-  const auto scope = runtime_->enter(Stream::compute);
-  return from.read();
+  if (is_resident(from)) {
+    const auto scope = runtime_->enter(Stream::compute);
+    return from.read();
+  }
+  const bool pinned = from.defined() && from.device().is_cpu() && is_pinned_model(from.read());
+  if (runtime_->in_host_memory() || !pinned) return upload(from.on_host().read(), slot);
+  const auto scope = runtime_->enter(Stream::upload);
+  const at::Tensor& memory = memory_in(slot, from.read());
+  copy_up_in_place(memory, from);
+  return memory;
 }
 
 FrozenTensor Transfers::keep(at::Tensor&& result) {
@@ -105,13 +130,21 @@ FrozenTensor Transfers::keep(at::Tensor&& result) {
 at::Tensor Transfers::upload(const at::Tensor& host, DeviceSlot& slot) {
   if (runtime_->in_host_memory()) return host;
   const auto scope = runtime_->enter(Stream::upload);
+  const at::Tensor& memory = memory_in(slot, host);
+  copy_up(memory, host);
+  return memory;
+}
+
+// For the upload stream, which waits for the last computation that read it. REQUIRES: in the scope
+// of that stream.
+const at::Tensor& Transfers::memory_in(DeviceSlot& slot, const at::Tensor& like) {
+  release_read();
   runtime_->wait(Stream::upload, runtime_->record(Stream::compute));
-  if (!slot.memory.defined() || slot.memory.sizes() != host.sizes() ||
-      slot.memory.scalar_type() != host.scalar_type()) {
-    slot.memory = on_device(host.sizes(), host.scalar_type());
+  if (!slot.memory.defined() || slot.memory.sizes() != like.sizes() ||
+      slot.memory.scalar_type() != like.scalar_type()) {
+    slot.memory = on_device(like.sizes(), like.scalar_type());
     runtime_->record_stream(slot.memory, Stream::compute);
   }
-  copy_up(slot.memory, host);
   return slot.memory;
 }
 
@@ -182,6 +215,7 @@ Expected<void> Transfers::finish() {
   for (at::Tensor& host : in_flight_)
     if (!done) staging_.hold(std::move(host), last);
   in_flight_.clear();
+  release_read();
   return done;
 }
 

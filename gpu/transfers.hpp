@@ -28,6 +28,10 @@ namespace grapevine {
 // stream waits for the stream that wrote it, and that of the reader for the gradient
 // (messages/frozen_tensor.hpp).
 //
+// A frozen tensor in pinned memory of a ModelMemory, as z is where its rank keeps its model in the
+// host's memory, is uploaded from where it lies. All else on the host is copied into pinned memory
+// first, by the host.
+//
 // Uploads overwrite what the last computation read, so they wait for its end in their stream; the
 // host waits once, for the last copy of a step. On a device in host memory all of this is nothing:
 // tensors pass as they are.
@@ -58,7 +62,9 @@ class Transfers {
   };
 
   // `from` for the compute stream: itself where it is on the device already, else in `slot`, which
-  // then serves until the next call with the same slot, and `from` may end when this returns.
+  // then serves until the next call with the same slot, and `from` may end when this returns. Where
+  // it is uploaded from where it lies, a handle on it is kept until its copy has been reached, as
+  // finish() or the next upload finds: nobody thaws it before.
   at::Tensor upload(const FrozenTensor& from, DeviceSlot& slot);
   // The same of a tensor in the host's memory.
   at::Tensor upload(const at::Tensor& host, DeviceSlot& slot);
@@ -88,6 +94,9 @@ class Transfers {
   // Waits until all downloads are here. Errors: those of DeviceRuntime::host_wait.
   Expected<void> finish();
 
+  // Bytes that the host has copied for uploads, since the start.
+  std::uint64_t staged_bytes() const { return staged_bytes_; }
+
   const DeviceRuntime& runtime() const { return *runtime_; }
   const StagingPool& staging() const { return staging_; }
 
@@ -101,8 +110,17 @@ class Transfers {
     at::Tensor result;
   };
 
+  // The source of an upload from where it lies.
+  struct Reading {
+    FrozenTensor source;
+    EventHandle copied;
+  };
+
   at::Tensor on_device(at::IntArrayRef shape, at::ScalarType dtype) const;
+  const at::Tensor& memory_in(DeviceSlot& slot, const at::Tensor& like);
   void wait_for(const EventHandle& event);
+  void copy_up_in_place(const at::Tensor& to, const FrozenTensor& host);
+  void release_read();
   void copy_up(const at::Tensor& to, const at::Tensor& host);
   RingPart& next_part();
   void copy_up_in_parts(const at::Tensor& flat, const at::Tensor& from);
@@ -115,6 +133,8 @@ class Transfers {
   std::size_t next_ = 0;               // of the ring
   std::vector<at::Tensor> in_flight_;  // targets of downloads that no finish() has seen
   std::vector<Late> late_;             // downloads into ordinary memory, for finish() to do
+  std::vector<Reading> reading_;
+  std::uint64_t staged_bytes_ = 0;
 };
 
 }  // namespace grapevine

@@ -120,6 +120,15 @@ at::Tensor plain_copy(const at::Tensor& t) {
   return at::empty(t.sizes(), t.options()).copy_(t);
 }
 
+// For one who will write it: the next version of `t`, which stays in memory of its kind.
+at::Tensor successor_of(const at::Tensor& t) {
+  const TensorMemory* const memory = memory_of(t);
+  if (memory == nullptr || has_send_memory()) return plain_copy(t);
+  const PlainMode mode;
+  const at::Tensor copy = memory->allocate_like(t.sizes(), t.scalar_type());
+  return copy.defined() ? copy.copy_(t) : plain_copy(t);
+}
+
 }  // namespace
 
 FrozenTensor::FrozenTensor(at::Tensor t)
@@ -150,7 +159,7 @@ at::Tensor FrozenTensor::thaw() && {
   const bool mine = is_sole_handle(t) && may_be_written(t) && !t.requires_grad();
   if (use && mine) use->write_in(t, current_stream(t.device()));
   if (use && !mine) use->read_in(t, current_stream(t.device()));
-  return mine ? t : plain_copy(t);
+  return mine ? t : successor_of(t);
 }
 
 bool FrozenTensor::sole_owner() const {

@@ -45,8 +45,9 @@ class FrozenTensor {
   static FrozenTensor copy_of(const at::Tensor& t);
 
   // Gives the bytes back as a mutable, contiguous tensor without autograd history: without a copy
-  // where this was the last handle on the storage, as a copy otherwise. REQUIRES: defined(). Leaves
-  // this empty. On a device: for work in this thread's current stream.
+  // where this was the last handle on the storage, as a copy otherwise, which lies in memory of the
+  // same kind (messages/tensor_memory.hpp, allocate_like). REQUIRES: defined(). Leaves this empty.
+  // On a device: for work in this thread's current stream.
   at::Tensor thaw() &&;
 
   bool defined() const { return tensor_.defined(); }

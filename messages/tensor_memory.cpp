@@ -49,6 +49,13 @@ class PartMemory final : public TensorMemory {
   const std::shared_ptr<std::atomic<bool>> released_;
 };
 
+// Of the kind of `like`; undefined where any memory serves.
+at::Tensor allocated_like(const FrozenTensor& like, at::IntArrayRef sizes) {
+  if (!like.defined() || !like.device().is_cpu() || has_send_memory()) return {};
+  const TensorMemory* const memory = memory_of(like.read());
+  return memory == nullptr ? at::Tensor() : memory->allocate_like(sizes, like.dtype());
+}
+
 std::uint64_t bytes_of(at::IntArrayRef sizes, at::ScalarType dtype) {
   return static_cast<std::uint64_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype);
 }
@@ -89,6 +96,24 @@ at::Tensor empty_to_send(at::IntArrayRef sizes, at::ScalarType dtype, at::Device
     }
   }
   return at::detail::empty_cpu(sizes, dtype);
+}
+
+bool has_send_memory() { return send_memory() != nullptr; }
+
+at::Tensor empty_successor(const FrozenTensor& like, at::IntArrayRef sizes) {
+  at::Tensor t = allocated_like(like, sizes);
+  return t.defined() ? t : empty_to_send(sizes, like.dtype(), like.device());
+}
+
+FrozenTensor frozen_successor(const FrozenTensor& like, at::Tensor&& t) {
+  if (memory_of(t) == nullptr) {
+    at::Tensor copy = allocated_like(like, t.sizes());
+    if (copy.defined()) {
+      copy.copy_(t);
+      return FrozenTensor::freeze(std::move(copy));
+    }
+  }
+  return FrozenTensor::freeze(std::move(t));
 }
 
 at::Tensor copy_to_send(const at::Tensor& t) {

@@ -18,6 +18,11 @@ class TensorMemory {
   // False: others may read the memory, so that FrozenTensor::thaw() copies it even for the last
   // handle of this process.
   virtual bool exclusive() const = 0;
+  // Uninitialised memory of the same kind, for a successor of a tensor here; undefined: any memory
+  // serves. Thread-safe.
+  virtual at::Tensor allocate_like(at::IntArrayRef /*sizes*/, at::ScalarType /*dtype*/) const {
+    return {};
+  }
 };
 
 // A contiguous tensor on the CPU whose memory begins at `data`.
@@ -45,6 +50,20 @@ void use_send_memory(const std::shared_ptr<SendMemory>& memory);
 // else on the heap. Small tensors, which every transport copies, are always on the heap. On another
 // device than the CPU: in its memory.
 at::Tensor empty_to_send(at::IntArrayRef sizes, at::ScalarType dtype, at::Device device = at::kCPU);
+
+// Whether a transport of this process has send memory.
+bool has_send_memory();
+
+// An uninitialised tensor of the dtype and on the device of `like`, for values that succeed those
+// of `like`, as the next version of a model: in memory of the same kind (allocate_like), so that a
+// model which begins in some memory stays in such. Any other tensor, and all where a transport has
+// send memory, are from empty_to_send(): a share that is sent where it lies saves a copy for each
+// receiver.
+at::Tensor empty_successor(const FrozenTensor& like, at::IntArrayRef sizes);
+
+// `t`, frozen, as the successor of `like`: where it lies in ordinary memory and `like` does not, as
+// a copy in memory of that kind.
+FrozenTensor frozen_successor(const FrozenTensor& like, at::Tensor&& t);
 
 // The values of `t`, flat or not, in memory from empty_to_send(), on its device.
 at::Tensor copy_to_send(const at::Tensor& t);

@@ -305,6 +305,7 @@ PeerConfig CrewBuilder::peer_config(Rank rank, const SupervisorActor& supervisor
                     config_.peer_devices.size(), " devices for ", config_.world_size(), " ranks");
     peer.device = config_.peer_devices[static_cast<std::size_t>(rank)].peer;
   }
+  if (!peer.device) peer.model_memory = config_.model_memory;
   peer.agent = agent_;
   peer.stalls = config_.delay.stalls();
   // All ranks start from the same parameters: models are initialised from the job's seed.

@@ -24,6 +24,7 @@
 #include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/plan.hpp"
 #include "gpu/device.hpp"
+#include "gpu/model_memory.hpp"
 #include "net/transport.hpp"
 
 namespace grapevine {
@@ -38,6 +39,8 @@ struct PeerConfig {
   WorkerConfig worker;  // of no use to a server
   // The device that keeps the model, with streams of this rank's own; null: the host's memory.
   std::shared_ptr<DeviceRuntime> device;
+  // For a model in the host's memory; null: it lies in ordinary memory.
+  std::shared_ptr<ModelMemory> model_memory;
   OutgoingStagerActor outgoing;  // for messages to other processes; null: they leave as they are
   std::vector<Stall> stalls;     // of the run's messages
   FrozenTensor parameters;       // [d] at the start
@@ -223,7 +226,10 @@ class PeerState : public Env {
   // after the work that wrote `t`; the host does not wait for a copy between devices. REQUIRES: in
   // the scope of enter_device().
   FrozenTensor placed(const FrozenTensor& t) const;
-  // The same for the vectors of a message (each_model_vector); its other tensors stay in the host's
+  // A model of this rank as its role is to begin with it: placed(), and in PeerConfig::model_memory
+  // where that is not null. REQUIRES: as placed().
+  FrozenTensor placed_model(const FrozenTensor& x) const;
+  // placed() for the vectors of a message (each_model_vector); its other tensors stay in the host's
   // memory. REQUIRES: as placed().
   void place(Envelope& envelope) const;
   // To the transport, by way of the stager where the receiver is in another process.

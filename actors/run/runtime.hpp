@@ -18,6 +18,7 @@
 #include "algorithms/wiring/plan.hpp"
 #include "gpu/compute.hpp"
 #include "gpu/device.hpp"
+#include "gpu/model_memory.hpp"
 #include "net/remote.hpp"
 #include "net/tcp/tls/tls_context.hpp"
 #include "net/transport.hpp"
@@ -88,6 +89,9 @@ struct RunConfig {
   // By rank, servers and spare ranks included: the devices that keep the models. Empty: all models
   // are in the host's memory. Of no use for ranks of other processes.
   std::vector<PeerDevice> peer_devices;
+  // Pinned, for the models of this process that are in the host's memory; null: they lie in
+  // ordinary memory.
+  std::shared_ptr<ModelMemory> model_memory;
   std::shared_ptr<Compute> evaluator;   // null: no validation beside training
   DelayModel delay;                     // stragglers
   std::vector<Death> deaths;            // only run_virtual()

@@ -11,7 +11,7 @@ at::Tensor BufferPool::take(const FrozenTensor& like) {
     retired_.erase(it);
     return buffer;
   }
-  return empty_to_send({like.numel()}, at::kFloat, like.device());  // shares of it are sent
+  return empty_successor(like, {like.numel()});
 }
 
 void BufferPool::give(FrozenTensor retired) {

@@ -21,7 +21,9 @@ namespace grapevine {
 // Not thread-safe: belongs to one role.
 class BufferPool {
  public:
-  // Uninitialised [numel] float32 on the device of `like`, which has that size.
+  // Uninitialised [numel] float32 on the device of `like`, which is float32 and has that size. A
+  // new one lies in memory of the kind of `like` (empty_successor): where a rank's first model lies
+  // in pinned memory, so do its successors and the z that the pool's owner computes from them.
   at::Tensor take(const FrozenTensor& like);
   // Keeps at most as many buffers as set_capacity() says; the oldest goes first. A buffer on a
   // device goes to its allocator.

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "messages/tensor_memory.hpp"
+
 namespace grapevine {
 
 GradientTracker::GradientTracker(std::int64_t d, at::Device device) : d_(d) {
@@ -34,7 +36,9 @@ void GradientTracker::join(const ModelState& model) {
 
 void GradientTracker::split(ModelState& model) {
   if (!y_.defined()) return;
-  model.x = FrozenTensor::copy_of(mixed_.x.read().narrow(0, 0, d_));
+  at::Tensor x = empty_successor(model.x, {d_});
+  x.copy_(mixed_.x.read().narrow(0, 0, d_));
+  model.x = FrozenTensor::freeze(std::move(x));
   model.w = mixed_.w;
   y_ = mixed_.x.read().narrow(0, d_, d_).clone();
 }

@@ -191,7 +191,7 @@ at::Tensor LocalUpdate::packed(const ModelState& model) const {
 
 at::Tensor LocalUpdate::take_mean(ModelState& model, at::Tensor mean, double epoch) {
   if (settings_.pack == Pack::model) {
-    model.x = FrozenTensor::freeze(std::move(mean));
+    model.x = frozen_successor(model.x, std::move(mean));
     return {};
   }
   const bool gradient = settings_.pack == Pack::gradient;

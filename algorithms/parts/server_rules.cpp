@@ -10,6 +10,7 @@
 #include <initializer_list>
 
 #include "messages/check.hpp"
+#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
 
@@ -20,7 +21,9 @@ Slice slice_of(std::int64_t dimension, std::int32_t servers, std::int32_t index)
 
 FrozenTensor part_of(const FrozenTensor& vector, const Slice& slice) {
   if (slice.size == vector.numel()) return vector;
-  return FrozenTensor::copy_of(vector.read().narrow(0, slice.begin, slice.size));
+  at::Tensor part = empty_successor(vector, {slice.size});
+  part.copy_(vector.read().narrow(0, slice.begin, slice.size));
+  return FrozenTensor::freeze(std::move(part));
 }
 
 FrozenTensor among_zeros(const FrozenTensor& part, const Slice& slice, std::int64_t dimension) {

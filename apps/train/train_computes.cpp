@@ -9,6 +9,7 @@
 #include "algorithms/collectives/reduction.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "gpu/device.hpp"
+#include "gpu/model_memory.hpp"
 #include "gpu/precision.hpp"
 #include "gpu/replicas/gpu_claims.hpp"
 #include "gpu/replicas/gradient_group.hpp"
@@ -181,12 +182,32 @@ Expected<PeerDevice> open_for_peer(at::Device device, bool other_processes) {
   return opened;
 }
 
-// Of the ranks of this process; a server, which only the first process has, is on the device of a
-// worker.
+// The ranks of this process; a server, which only the first process has, is one of them.
+std::vector<Rank> ranks_here(const TrainJob& job) {
+  std::vector<Rank> ranks = job.local_ranks;
+  for (Rank rank = job.run.workers(); job.is_head() && rank < job.run.world_size(); ++rank)
+    ranks.push_back(rank);
+  return ranks;
+}
+
+// Models in the host's memory, which GPUs read in each step.
+Expected<void> pin_models(TrainJob& job, const std::vector<Devices>& workers) {
+  if (workers.empty() || workers.front().front().is_cpu()) return {};
+  auto runtime = open_device(workers.front().front());
+  if (!runtime) return runtime.error();
+  const std::size_t model =
+      StagingPool::block_bytes(sizeof(float) * static_cast<std::size_t>(job.parameters));
+  job.run.model_memory = ModelMemory::make(
+      [device = *std::move(runtime)](std::size_t bytes) { return device->pinned_memory(bytes); },
+      ModelMemory::kModelsOfARank * ranks_here(job).size() * model);
+  return {};
+}
+
+// Of the ranks of this process; a server is on the device of a worker.
 Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers) {
   const std::string& asked = job.options.peers;
   if (auto known = check_peers(asked); !known) return known;
-  if (asked == "host") return {};
+  if (asked == "host") return pin_models(job, workers);
   std::string why = why_on_host(job, workers);
   if (asked == "device" && !why.empty())
     return bad_input("--peers device: " + why + ": choose --peers host");
@@ -194,11 +215,9 @@ Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers) {
     why = "this wiring compresses there, so that whole vectors would cross the host's link";
   if (!why.empty()) {
     spdlog::info("--peers auto: the ranks keep their models in the host's memory: {}", why);
-    return {};
+    return pin_models(job, workers);
   }
-  std::vector<Rank> ranks = job.local_ranks;
-  for (Rank rank = job.run.workers(); job.is_head() && rank < job.run.world_size(); ++rank)
-    ranks.push_back(rank);
+  const std::vector<Rank> ranks = ranks_here(job);
   std::vector<PeerDevice> devices(static_cast<std::size_t>(job.run.world_size()));
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     auto opened = open_for_peer(workers[i % workers.size()].front(), job.launched.has_value());

@@ -29,6 +29,13 @@ FrozenTensor PeerState::placed(const FrozenTensor& t) const {
   return FrozenTensor::freeze(std::move(here));
 }
 
+// Every model enters its role through here: the first one, one of a checkpoint, that of another
+// rank, and the mean of all. Those that follow lie in memory of the same kind.
+FrozenTensor PeerState::placed_model(const FrozenTensor& x) const {
+  FrozenTensor here = placed(x);
+  return config_.model_memory ? config_.model_memory->place(here) : here;
+}
+
 void PeerState::place(Envelope& envelope) const {
   const auto place = [this, on_host = device().is_cpu()](FrozenTensor& t) {
     if (!on_host || (t.defined() && !t.device().is_cpu())) t = placed(t);

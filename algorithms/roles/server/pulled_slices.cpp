@@ -6,6 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "messages/check.hpp"
+#include "messages/tensor_memory.hpp"
+
 namespace grapevine {
 
 void PulledSlices::take_in(std::int32_t server, Version version, FrozenTensor slice) {
@@ -18,12 +21,19 @@ bool PulledSlices::complete() const {
                      [](const FrozenTensor& slice) { return slice.defined(); });
 }
 
-FrozenTensor PulledSlices::take() {
+FrozenTensor PulledSlices::take(const FrozenTensor& before) {
   versions_ = next_;
   if (slices_.size() == 1) return std::exchange(slices_.front(), FrozenTensor());
-  std::vector<at::Tensor> parts;
-  for (FrozenTensor& slice : slices_) parts.push_back(std::exchange(slice, FrozenTensor()).read());
-  return FrozenTensor::freeze(at::cat(parts));
+  at::Tensor whole = empty_successor(before, before.sizes());
+  std::int64_t begin = 0;
+  for (FrozenTensor& slice : slices_) {
+    whole.narrow(0, begin, slice.numel()).copy_(slice.read());
+    begin += slice.numel();
+    slice = FrozenTensor();
+  }
+  GRAPEVINE_CHECK(begin == whole.numel(), "the slices of all servers have ", begin, " values, not ",
+                  whole.numel());
+  return FrozenTensor::freeze(std::move(whole));
 }
 
 void PulledSlices::fields(Archive& a,

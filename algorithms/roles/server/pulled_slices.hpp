@@ -27,8 +27,9 @@ class PulledSlices {
   bool complete() const;
   // By server: of the answers that were taken last.
   const std::vector<Version>& versions() const { return versions_; }
-  // The answers in one vector, [d]; none are left. REQUIRES: complete().
-  FrozenTensor take();
+  // The answers in one vector, [d], the successor of `before`, [d]; none are left. That of a single
+  // server is itself. REQUIRES: complete().
+  FrozenTensor take(const FrozenTensor& before);
 
   // `size_of`: of the slice of a server.
   void fields(Archive& a, const std::function<std::int64_t(std::int32_t server)>& size_of);

@@ -8,6 +8,7 @@
 #include "algorithms/compressors/sparse_compressor.hpp"
 #include "algorithms/kernels/kernels.hpp"
 #include "messages/check.hpp"
+#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
 
@@ -154,9 +155,9 @@ void ServerClient::use_answer(Env& env) {
   answer_due_ = false;
   const FrozenTensor now = model_.x, sent = std::exchange(sent_, FrozenTensor());
   if (sent.defined()) model_.x = sent;
-  rule_->take(env, model_, pulled_.take());
+  rule_->take(env, model_, pulled_.take(now));
   if (sent.defined() && sent.read().data_ptr() != now.read().data_ptr())
-    model_.x = FrozenTensor::freeze(model_.x.read() + (now.read() - sent.read()));
+    model_.x = frozen_successor(now, model_.x.read() + (now.read() - sent.read()));
 }
 
 // Gradients count as committed or dropped once the receipts of all servers have arrived.

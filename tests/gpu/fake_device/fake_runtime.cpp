@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "gpu/model_memory.hpp"
 #include "messages/check.hpp"
 #include "tests/gpu/fake_device/fake_device.hpp"
 #include "tests/gpu/fake_device/streams.hpp"
@@ -84,8 +85,8 @@ class FakeRuntime final : public DeviceRuntime {
       else
         synchronize(order_of(stream));
     }
-    order().count(
-        {up ? from.nbytes() : 0, down ? from.nbytes() : 0, up || down ? 0 : from.nbytes()});
+    order().count({up ? from.nbytes() : 0, down ? from.nbytes() : 0, up || down ? 0 : from.nbytes(),
+                   up && is_pinned_model(from) ? from.nbytes() : 0});
   }
 
   EventHandle record(Stream stream) override {

@@ -171,6 +171,7 @@ void Order::count(const Traffic& copied) {
   traffic_.up += copied.up;
   traffic_.down += copied.down;
   traffic_.across += copied.across;
+  traffic_.up_in_place += copied.up_in_place;
 }
 
 Fault Order::fault() {
