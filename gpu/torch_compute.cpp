@@ -218,7 +218,20 @@ Gradient TorchCompute::gradient_or_error(GradientRequest& request, const GivePar
   return failure;
 }
 
+// Once, as the thread is the worker's or the replica's own. A thread on other CPUs is slower, but
+// computes the same: not an error.
+void TorchCompute::bind_threads() {
+  const CpuSet cpus = std::exchange(config_.near_cpus, {});
+  if (cpus.empty()) return;
+  if (const auto bound = bind_launching_threads(*config_.runtime, cpus); bound)
+    spdlog::info("{}: its threads run on CPUs {}, near {}", config_.name, cpus_text(cpus),
+                 device_.str());
+  else
+    spdlog::info("{}: its threads are not bound to CPUs: {}", config_.name, bound.error().message);
+}
+
 Expected<Gradient> TorchCompute::try_gradient(GradientRequest& request, const GivePart& give) {
+  bind_threads();
   // Taken out of the request, so that the caller's handle is the last one when this returns.
   const FrozenTensor z = std::exchange(request.z, {});
   const Expected<void> valid = check_request(z, request.buffers);

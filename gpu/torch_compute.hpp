@@ -14,6 +14,7 @@
 #include "gpu/flat_params.hpp"
 #include "gpu/gradient_parts.hpp"
 #include "gpu/model.hpp"
+#include "gpu/near_cpus.hpp"
 #include "gpu/objective.hpp"
 #include "gpu/precision.hpp"
 #include "gpu/replicas/gradient_group.hpp"
@@ -50,6 +51,10 @@ struct TorchComputeConfig {
   // Images on the device lie as [B, H, W, C] in memory. Needs samples of three dimensions.
   bool channels_last = false;
   Duration timeout = from_seconds(120.0);  // longest wait for the device in a step
+  // On which the threads that launch the device's work run, from the first gradient on: the one
+  // that calls gradient() and that of the backward passes (gpu/near_cpus.hpp). Empty: they stay as
+  // they are. REQUIRES: empty where the calling thread serves others as well.
+  CpuSet near_cpus;
   // Of the replicas: all-reduces gradients on the devices, before the download; null: none.
   std::shared_ptr<GradientGroup> group;
   LoaderOptions loader;
@@ -124,6 +129,7 @@ class TorchCompute final : public Compute {
   bool learns_in_training(const at::Tensor& input);
   Expected<void> check_request(const FrozenTensor& z, const FrozenTensor& buffers) const;
   bool knows_parts() const;
+  void bind_threads();
   Gradient gradient_or_error(GradientRequest& request, const GivePart& give);
   Expected<Gradient> try_gradient(GradientRequest& request, const GivePart& give);
   Expected<Batch> batch_of(Step step, Gradient& result);
