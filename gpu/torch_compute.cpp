@@ -287,17 +287,31 @@ void TorchCompute::upload_batch_after(Step step) {
   }
 }
 
+// z, of which this replica has uploaded its slice; in the compute stream.
+Expected<at::Tensor> TorchCompute::gather_slices(at::Tensor slices) {
+  const at::NoGradGuard no_grad;
+  if (const auto gathered = config_.group->all_gather(config_.replica, slices); !gathered)
+    return gathered.error();
+  return slices.narrow(0, 0, parameters_.numel());
+}
+
 // False: the gradient overflowed, and is to be computed again under a smaller factor of the loss.
 Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& request,
                                       const Batch& batch, Gradient& result, GradientParts* parts) {
   const bool in_place = config_.runtime->in_host_memory();
   // The results are where z is.
   const bool resident = transfers_.is_resident(z);
-  const at::Tensor flat_z = transfers_.upload(z, z_slot_);
+  // The same for all replicas: else some would wait for others in the group.
+  const bool sliced = config_.group && !in_place && z.device().is_cpu();
+  const at::Tensor uploaded =
+      sliced ? transfers_.upload_slice(z, config_.replica, config_.replicas, z_slot_)
+             : transfers_.upload(z, z_slot_);
   const at::Tensor flat_buffers = upload_buffers(request.buffers);
   Pass pass;
   {
     const auto scope = transfers_.begin_compute();
+    const Expected<at::Tensor> flat_z = sliced ? gather_slices(uploaded) : uploaded;
+    if (!flat_z) return flat_z.error();
     // Staged memory goes back to where the download takes it from.
     FrozenTensor recycled = std::exchange(request.recycled, {});
     if (!in_place && !resident) recycled = {};
@@ -306,7 +320,7 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
     if (flat_buffers.defined()) buffers_.scatter(flat_buffers);
     seed_masks(request.step);
     Expected<Pass> passed = forward_backward(
-        flat_z, batch, std::move(flat),
+        *flat_z, batch, std::move(flat),
         request.step % config_.accuracy_every == 0 || request.step + 1 == config_.last_step, parts);
     if (!passed) return passed.error();
     pass = *std::move(passed);

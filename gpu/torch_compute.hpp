@@ -55,7 +55,7 @@ struct TorchComputeConfig {
   // that calls gradient() and that of the backward passes (gpu/near_cpus.hpp). Empty: they stay as
   // they are. REQUIRES: empty where the calling thread serves others as well.
   CpuSet near_cpus;
-  // Of the replicas: all-reduces gradients on the devices, before the download; null: none.
+  // Of the replicas: gathers parameters and all-reduces gradients on the devices; null: none.
   std::shared_ptr<GradientGroup> group;
   LoaderOptions loader;
   LossKind loss = LossKind::by_task;
@@ -74,8 +74,9 @@ struct TorchComputeConfig {
 // the time of reading it counts as the next step's. Loss: gpu/objective.hpp. Parameters that the
 // loss does not reach have gradient zero. Between calls the model holds no handle on any z.
 //
-// In a group, every gradient is the group's mean; only replica 0's comes down, the others return
-// none. A gradient that overflows does so in all replicas, so that all compute it again.
+// In a group, each replica uploads a slice of z, and the group gathers the slices on the devices.
+// Every gradient is the group's mean; only replica 0's comes down, the others return none. A
+// gradient that overflows does so in all replicas, so that all compute it again.
 //
 // Parts of a gradient are given in the host's memory, where nothing follows the backward pass that
 // needs all of it: one pass a step, no scaled loss, no group.
@@ -134,6 +135,7 @@ class TorchCompute final : public Compute {
   Expected<Gradient> try_gradient(GradientRequest& request, const GivePart& give);
   Expected<Batch> batch_of(Step step, Gradient& result);
   void upload_batch_after(Step step);
+  Expected<at::Tensor> gather_slices(at::Tensor slices);
   Expected<bool> try_pass(const FrozenTensor& z, GradientRequest& request, const Batch& batch,
                           Gradient& result, GradientParts* parts);
   Expected<bool> lower_scale(Step step);

@@ -106,12 +106,29 @@ at::Tensor Transfers::upload(const at::Tensor& host, DeviceSlot& slot) {
   if (runtime_->in_host_memory()) return host;
   const auto scope = runtime_->enter(Stream::upload);
   runtime_->wait(Stream::upload, runtime_->record(Stream::compute));
-  if (!slot.memory.defined() || slot.memory.sizes() != host.sizes() ||
-      slot.memory.scalar_type() != host.scalar_type()) {
-    slot.memory = on_device(host.sizes(), host.scalar_type());
-    runtime_->record_stream(slot.memory, Stream::compute);
-  }
+  make_slot(slot, host.sizes(), host.scalar_type());
   copy_up(slot.memory, host);
+  return slot.memory;
+}
+
+// In the upload stream.
+void Transfers::make_slot(DeviceSlot& slot, at::IntArrayRef shape, at::ScalarType dtype) const {
+  if (slot.memory.defined() && slot.memory.sizes() == shape && slot.memory.scalar_type() == dtype)
+    return;
+  slot.memory = on_device(shape, dtype);
+  runtime_->record_stream(slot.memory, Stream::compute);
+}
+
+at::Tensor Transfers::upload_slice(const FrozenTensor& from, std::size_t index, std::size_t count,
+                                   DeviceSlot& slot) {
+  const auto scope = runtime_->enter(Stream::upload);
+  runtime_->wait(Stream::upload, runtime_->record(Stream::compute));
+  const auto slices = static_cast<std::int64_t>(count);
+  const std::int64_t most = (from.numel() + slices - 1) / slices;
+  make_slot(slot, {most * slices}, from.dtype());
+  const std::int64_t begin = std::min(from.numel(), static_cast<std::int64_t>(index) * most);
+  const std::int64_t size = std::min(most, from.numel() - begin);
+  copy_up(slot.memory.narrow(0, begin, size), from.read().narrow(0, begin, size));
   return slot.memory;
 }
 

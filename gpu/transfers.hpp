@@ -62,6 +62,12 @@ class Transfers {
   at::Tensor upload(const FrozenTensor& from, DeviceSlot& slot);
   // The same of a tensor in the host's memory.
   at::Tensor upload(const at::Tensor& host, DeviceSlot& slot);
+  // The slice number `index` of `count` equal ones, each of ceil(numel / count) elements, in its
+  // place in `slot`, which has room for all and serves as upload()'s does. What is not in the
+  // slice, and the end of the last slices where there is nothing left, is undefined. REQUIRES:
+  // `from` in the host's memory, flat; a device with memory of its own.
+  at::Tensor upload_slice(const FrozenTensor& from, std::size_t index, std::size_t count,
+                          DeviceSlot& slot);
   // `from`, of the host's memory, in memory of its own that is complete after the upload stream's
   // work; `from` may end when this returns. REQUIRES: a device with memory of its own.
   FrozenTensor send_to_device(const FrozenTensor& from);
@@ -102,6 +108,7 @@ class Transfers {
   };
 
   at::Tensor on_device(at::IntArrayRef shape, at::ScalarType dtype) const;
+  void make_slot(DeviceSlot& slot, at::IntArrayRef shape, at::ScalarType dtype) const;
   void wait_for(const EventHandle& event);
   void copy_up(const at::Tensor& to, const at::Tensor& host);
   RingPart& next_part();

@@ -1,4 +1,4 @@
-// GradientGroup: the mean of the gradients of a worker's devices, taken where they lie.
+// GradientGroup: collectives of a worker's devices: parameters from slices, the mean of gradients.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -17,6 +17,13 @@ namespace grapevine {
 class GradientGroup {
  public:
   virtual ~GradientGroup() = default;
+
+  // Called by each replica once for every pass, before the model is computed and so before
+  // all_reduce_mean(), on a thread of its own and in the stream that reads `flat` (flat float32 of
+  // replicas * n elements, on the replica's device). It has the replica's slice, the elements
+  // [replica * n, (replica + 1) * n); behind what is in the stream it becomes all slices,
+  // bit-identical on all. May return before that is done. Errors: those of all_reduce_mean().
+  virtual Expected<void> all_gather(std::size_t replica, at::Tensor& flat) = 0;
 
   // Called by each replica once for every pass, on a thread of its own and in the stream that
   // `gradient` (flat float32, on the replica's device) was computed in: behind what is there,

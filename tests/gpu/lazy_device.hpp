@@ -38,6 +38,7 @@ class LazyDevice final : public DeviceRuntime {
 
   void copy(Stream stream, const at::Tensor& to, const at::Tensor& from) override {
     say("copy " + name(stream));
+    if (stream == Stream::upload) uploaded_bytes += from.nbytes();
     const bool pageable = !locked(stream == Stream::download ? to : from);
     if (pageable && line(stream).done < end_of(stream)) say("host blocks for " + name(stream));
     put(stream, [to = borrowed(to), from = borrowed(from)] { to.copy_(from); });
@@ -84,6 +85,7 @@ class LazyDevice final : public DeviceRuntime {
   std::vector<std::string> log;  // what was asked for, in order
   int allocations = 0;
   std::size_t pinned_bytes = 0;        // of all of them
+  std::size_t uploaded_bytes = 0;      // across the link of the device
   std::function<void()> on_host_wait;  // where the host waits
   bool dead = false;
   bool pages = true;  // false: there is no pinned memory
