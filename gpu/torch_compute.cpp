@@ -35,7 +35,8 @@ constexpr std::size_t kStagedBatches = std::size_t{64} << 20;
 
 constexpr std::int64_t kKernelAlignment = 128;  // bytes: a line of a GPU's memory
 
-// All replicas of a group have the same gradient: only the first one downloads it.
+// All replicas of a group have the same gradient: only the first one returns it, or has memory for
+// it, of which each downloads a slice.
 bool comes_down(const TorchComputeConfig& config) { return !config.group || config.replica == 0; }
 
 std::size_t staging_limit(const TorchComputeConfig& config, std::int64_t parameters,
@@ -295,6 +296,12 @@ Expected<at::Tensor> TorchCompute::gather_slices(at::Tensor slices) {
   return slices.narrow(0, 0, parameters_.numel());
 }
 
+// This replica's, of the group's mean.
+void TorchCompute::download_slice(const at::Tensor& mean) {
+  transfers_.download_slice(config_.group->host_mean().get(), mean,
+                            slice_of(mean.numel(), config_.replica, config_.replicas));
+}
+
 // False: the gradient overflowed, and is to be computed again under a smaller factor of the loss.
 Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& request,
                                       const Batch& batch, Gradient& result, GradientParts* parts) {
@@ -315,6 +322,8 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
     // Staged memory goes back to where the download takes it from.
     FrozenTensor recycled = std::exchange(request.recycled, {});
     if (!in_place && !resident) recycled = {};
+    if (sliced && comes_down(config_))
+      config_.group->host_mean().set(transfers_.host_memory(parameters_.numel()));
     at::Tensor flat;
     if (parts == nullptr) flat = result_memory(std::move(recycled), parameters_.numel(), device_);
     if (flat_buffers.defined()) buffers_.scatter(flat_buffers);
@@ -329,7 +338,11 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
   const auto result_of = [&](at::Tensor& computed) {
     return resident ? std::move(computed) : transfers_.download(computed);
   };
-  at::Tensor gradient = comes_down(config_) ? result_of(pass.gradient) : at::Tensor();
+  at::Tensor gradient;
+  if (sliced)
+    download_slice(pass.gradient);
+  else if (comes_down(config_))
+    gradient = result_of(pass.gradient);
   at::Tensor buffers = pass.buffers.defined() ? result_of(pass.buffers) : at::Tensor();
   const at::Tensor figures = transfers_.download(pass.figures);
   pass = {};
@@ -350,7 +363,7 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
   const auto frozen = [&](at::Tensor&& t) {
     return resident ? transfers_.keep(std::move(t)) : FrozenTensor::freeze(std::move(t));
   };
-  if (comes_down(config_)) result.value = frozen(std::move(gradient));
+  if (gradient.defined()) result.value = frozen(std::move(gradient));
   if (buffers.defined()) result.buffers = frozen(std::move(buffers));
   return true;
 }

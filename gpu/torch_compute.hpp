@@ -75,7 +75,8 @@ struct TorchComputeConfig {
 // loss does not reach have gradient zero. Between calls the model holds no handle on any z.
 //
 // In a group, each replica uploads a slice of z, and the group gathers the slices on the devices.
-// Every gradient is the group's mean; only replica 0's comes down, the others return none. A
+// Every gradient is the group's mean; each replica downloads a slice of it into memory of replica 0
+// (GradientGroup::host_mean()) and returns none; in the host's memory replica 0 returns it. A
 // gradient that overflows does so in all replicas, so that all compute it again.
 //
 // Parts of a gradient are given in the host's memory, where nothing follows the backward pass that
@@ -136,6 +137,7 @@ class TorchCompute final : public Compute {
   Expected<Batch> batch_of(Step step, Gradient& result);
   void upload_batch_after(Step step);
   Expected<at::Tensor> gather_slices(at::Tensor slices);
+  void download_slice(const at::Tensor& mean);
   Expected<bool> try_pass(const FrozenTensor& z, GradientRequest& request, const Batch& batch,
                           Gradient& result, GradientParts* parts);
   Expected<bool> lower_scale(Step step);

@@ -12,6 +12,14 @@
 #include "gpu/torch_error.hpp"
 
 namespace grapevine {
+
+Slice slice_of(std::int64_t numel, std::size_t index, std::size_t count) {
+  const auto slices = static_cast<std::int64_t>(count);
+  const std::int64_t most = (numel + slices - 1) / slices;
+  const std::int64_t begin = std::min(numel, static_cast<std::int64_t>(index) * most);
+  return {begin, std::min(most, numel - begin)};
+}
+
 Transfers::Transfers(std::shared_ptr<DeviceRuntime> runtime, std::size_t staging_bytes,
                      Duration timeout)
     : runtime_(std::move(runtime)),
@@ -123,12 +131,11 @@ at::Tensor Transfers::upload_slice(const FrozenTensor& from, std::size_t index, 
                                    DeviceSlot& slot) {
   const auto scope = runtime_->enter(Stream::upload);
   runtime_->wait(Stream::upload, runtime_->record(Stream::compute));
-  const auto slices = static_cast<std::int64_t>(count);
-  const std::int64_t most = (from.numel() + slices - 1) / slices;
-  make_slot(slot, {most * slices}, from.dtype());
-  const std::int64_t begin = std::min(from.numel(), static_cast<std::int64_t>(index) * most);
-  const std::int64_t size = std::min(most, from.numel() - begin);
-  copy_up(slot.memory.narrow(0, begin, size), from.read().narrow(0, begin, size));
+  const std::int64_t all = slice_of(from.numel(), 0, count).size * static_cast<std::int64_t>(count);
+  make_slot(slot, {all}, from.dtype());
+  const Slice slice = slice_of(from.numel(), index, count);
+  copy_up(slot.memory.narrow(0, slice.begin, slice.size),
+          from.read().narrow(0, slice.begin, slice.size));
   return slot.memory;
 }
 
@@ -166,15 +173,34 @@ at::Tensor Transfers::download(const at::Tensor& result) {
   if (runtime_->in_host_memory()) return result;
   const auto scope = runtime_->enter(Stream::download);
   at::Tensor host = staging_.try_take(result.sizes(), result.scalar_type());
+  const bool pinned = host.defined();
+  if (!pinned) host = at::empty(result.sizes(), at::TensorOptions(result.scalar_type()));
+  copy_down(host, pinned, result);
+  return host;
+}
+
+// In the download stream.
+void Transfers::copy_down(at::Tensor host, bool pinned, const at::Tensor& result) {
   runtime_->record_stream(result, Stream::download);
-  if (host.defined()) {
+  if (pinned) {
     in_flight_.push_back(host);
     runtime_->copy(Stream::download, host, result);
   } else {
-    host = at::empty(result.sizes(), at::TensorOptions(result.scalar_type()));
-    late_.push_back({host, result});
+    late_.push_back({std::move(host), result});
   }
-  return host;
+}
+
+Transfers::HostMemory Transfers::host_memory(std::int64_t numel) {
+  at::Tensor flat = staging_.try_take({numel}, at::kFloat);
+  if (flat.defined()) return {std::move(flat), true};
+  return {at::empty({numel}, at::TensorOptions(at::kFloat)), false};
+}
+
+void Transfers::download_slice(const HostMemory& to, const at::Tensor& result, Slice slice) {
+  if (slice.size == 0) return;
+  const auto scope = runtime_->enter(Stream::download);
+  copy_down(to.flat.narrow(0, slice.begin, slice.size), to.pinned,
+            result.narrow(0, slice.begin, slice.size));
 }
 
 at::Tensor Transfers::download(const FrozenTensor& result) {

@@ -183,11 +183,6 @@ struct OnDevices {
   std::vector<std::shared_ptr<LazyDevice>> devices;
   std::unique_ptr<Compute> compute;
 
-  std::vector<std::size_t> uploaded_bytes() const {
-    std::vector<std::size_t> all;
-    for (const auto& device : devices) all.push_back(device->uploaded_bytes);
-    return all;
-  }
 };
 
 OnDevices on_lazy_devices(std::size_t replicas, const std::shared_ptr<GradientGroup>& group,
@@ -196,13 +191,14 @@ OnDevices on_lazy_devices(std::size_t replicas, const std::shared_ptr<GradientGr
   made.compute = replicated(replicas, group, [&](TorchComputeConfig& config) {
     change(config);
     made.devices.push_back(std::make_shared<LazyDevice>(31 + config.replica));
+    made.devices.back()->pin_with(*made.devices.front());
     config.runtime = made.devices.back();
   });
   return made;
 }
 
-// Whole uploads are those of replicas whose gradients are summed on the host.
-TEST(ReplicatedCompute, SlicesOfTheParametersGiveTheSameBitsForFewerBytes) {
+// Whole vectors cross the links of replicas whose gradients are summed on the host.
+TEST(ReplicatedCompute, SlicesGiveTheSameBitsForFewerBytes) {
   using Layers = torch::nn::Sequential (*)();
   for (const std::size_t replicas : {2U, 3U, 4U})
     for (const Layers layers : {Layers{tiny_layers}, Layers{few_layers<1>}, Layers{few_layers<3>},
@@ -215,10 +211,13 @@ TEST(ReplicatedCompute, SlicesOfTheParametersGiveTheSameBitsForFewerBytes) {
       const auto reference = replicated(replicas, std::make_shared<MeetingGroup>(replicas), change);
       const OnDevices sliced = on_lazy_devices(replicas, group, change);
       const OnDevices whole = on_lazy_devices(replicas, nullptr, change);
+      // Three replicas without pinned memory.
+      for (const auto& device : sliced.devices) device->pages = replicas != 3;
       const std::int64_t d = reference->dimension();
       SCOPED_TRACE(testing::Message() << replicas << " replicas, " << d << " parameters");
 
       constexpr Step kSteps = 3;
+      std::vector<std::pair<FrozenTensor, FrozenTensor>> values;  // found, expected
       std::string calls;
       for (Step step = 0; step < kSteps; ++step) {
         const FrozenTensor z = point(*reference, step);
@@ -226,20 +225,23 @@ TEST(ReplicatedCompute, SlicesOfTheParametersGiveTheSameBitsForFewerBytes) {
         const Gradient found = sliced.compute->gradient(tiny_request(z, step));
         const Gradient other = whole.compute->gradient(tiny_request(z, step));
         ASSERT_EQ(expected.error + found.error + other.error, "");
-        EXPECT_TRUE(at::equal(found.value.read(), expected.value.read()));
+        EXPECT_TRUE(found.value.sole_owner());
+        values.emplace_back(found.value, expected.value);
         EXPECT_EQ(found.loss, expected.loss);
         EXPECT_TRUE(z.sole_owner());
         calls += "gr";
       }
-      // Batches and buffers go up in both.
-      const std::int64_t slices = static_cast<std::int64_t>(replicas);
-      const std::int64_t slice = (d + slices - 1) / slices;
+      for (const auto& [found, expected] : values)
+        EXPECT_TRUE(at::equal(found.read(), expected.read()));
+      // Batches, buffers and figures cross in both.
       for (std::size_t i = 0; i < replicas; ++i) {
-        const std::int64_t left = d - std::min(d, static_cast<std::int64_t>(i) * slice);
-        const std::int64_t saved = d - std::min(slice, left);
-        EXPECT_EQ(whole.uploaded_bytes()[i] - sliced.uploaded_bytes()[i],
-                  static_cast<std::size_t>(saved * kSteps) * sizeof(float))
-            << "replica " << i;
+        const auto slice = static_cast<std::size_t>(slice_of(d, i, replicas).size);
+        EXPECT_LE(slice, (static_cast<std::size_t>(d) + replicas - 1) / replicas);
+        const std::size_t saved =
+            (static_cast<std::size_t>(d) - slice) * sizeof(float) * std::size_t{kSteps};
+        const LazyDevice &few = *sliced.devices[i], &all = *whole.devices[i];
+        EXPECT_EQ(all.uploaded_bytes - few.uploaded_bytes, saved) << "replica " << i;
+        EXPECT_EQ(all.downloaded_bytes - few.downloaded_bytes, saved) << "replica " << i;
         EXPECT_EQ(group->calls(i), calls);
       }
     }
