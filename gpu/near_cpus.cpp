@@ -57,8 +57,7 @@ Expected<CpuSet> local_cpus(const std::filesystem::path& file) {
   std::ifstream in(file);
   std::ostringstream text;
   if (in) text << in.rdbuf();
-  if (!in || text.str().empty())
-    return Error{Errc::unavailable, file.string() + " cannot be read"};
+  if (!in || text.str().empty()) return Error{Errc::unavailable, file.string() + " cannot be read"};
   auto cpus = parse_cpus(text.str());
   if (cpus) return *std::move(cpus);
   return Error{Errc::unavailable, file.string() + " is no list of CPUs"};
@@ -135,8 +134,7 @@ Expected<CpuSet> near_cpus(at::Device device, const std::filesystem::path& pci_d
     return Error{Errc::unavailable, "this process may not use the CPUs near " + device.str() +
                                         " (" + cpus_text(*local) + ")"};
   if (near == *own)
-    return Error{Errc::unavailable,
-                 "all CPUs of this process are equally near " + device.str()};
+    return Error{Errc::unavailable, "all CPUs of this process are equally near " + device.str()};
   return near;
 }
 

@@ -299,7 +299,7 @@ Expected<at::Tensor> TorchCompute::gather_slices(at::Tensor slices) {
 // This replica's, of the group's mean.
 void TorchCompute::download_slice(const at::Tensor& mean) {
   transfers_.download_slice(config_.group->host_mean().get(), mean,
-                            slice_of(mean.numel(), config_.replica, config_.replicas));
+                            flat_slice(mean.numel(), config_.replica, config_.replicas));
 }
 
 // False: the gradient overflowed, and is to be computed again under a smaller factor of the loss.

@@ -13,7 +13,7 @@
 
 namespace grapevine {
 
-Slice slice_of(std::int64_t numel, std::size_t index, std::size_t count) {
+FlatSlice flat_slice(std::int64_t numel, std::size_t index, std::size_t count) {
   const auto slices = static_cast<std::int64_t>(count);
   const std::int64_t most = (numel + slices - 1) / slices;
   const std::int64_t begin = std::min(numel, static_cast<std::int64_t>(index) * most);
@@ -131,9 +131,10 @@ at::Tensor Transfers::upload_slice(const FrozenTensor& from, std::size_t index, 
                                    DeviceSlot& slot) {
   const auto scope = runtime_->enter(Stream::upload);
   runtime_->wait(Stream::upload, runtime_->record(Stream::compute));
-  const std::int64_t all = slice_of(from.numel(), 0, count).size * static_cast<std::int64_t>(count);
+  const std::int64_t all =
+      flat_slice(from.numel(), 0, count).size * static_cast<std::int64_t>(count);
   make_slot(slot, {all}, from.dtype());
-  const Slice slice = slice_of(from.numel(), index, count);
+  const FlatSlice slice = flat_slice(from.numel(), index, count);
   copy_up(slot.memory.narrow(0, slice.begin, slice.size),
           from.read().narrow(0, slice.begin, slice.size));
   return slot.memory;
@@ -196,7 +197,7 @@ Transfers::HostMemory Transfers::host_memory(std::int64_t numel) {
   return {at::empty({numel}, at::TensorOptions(at::kFloat)), false};
 }
 
-void Transfers::download_slice(const HostMemory& to, const at::Tensor& result, Slice slice) {
+void Transfers::download_slice(const HostMemory& to, const at::Tensor& result, FlatSlice slice) {
   if (slice.size == 0) return;
   const auto scope = runtime_->enter(Stream::download);
   copy_down(to.flat.narrow(0, slice.begin, slice.size), to.pinned,

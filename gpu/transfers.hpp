@@ -19,11 +19,11 @@ namespace grapevine {
 
 // One of `count` equal slices of a flat tensor, each of ceil(numel / count) elements; the last ones
 // are shorter, or empty.
-struct Slice {
+struct FlatSlice {
   std::int64_t begin = 0;
   std::int64_t size = 0;
 };
-Slice slice_of(std::int64_t numel, std::size_t index, std::size_t count);
+FlatSlice flat_slice(std::int64_t numel, std::size_t index, std::size_t count);
 
 // The order of one step, with the stream in which each part runs:
 //
@@ -70,7 +70,7 @@ class Transfers {
   at::Tensor upload(const FrozenTensor& from, DeviceSlot& slot);
   // The same of a tensor in the host's memory.
   at::Tensor upload(const at::Tensor& host, DeviceSlot& slot);
-  // The slice number `index` of `count` (slice_of()) in its place in `slot`, which has room for
+  // The slice number `index` of `count` (flat_slice()) in its place in `slot`, which has room for
   // `count` slices of the first one's size and serves as upload()'s does. What is not in the
   // slice, and the end of the last slices where there is nothing left, is undefined. REQUIRES:
   // `from` in the host's memory, flat; a device with memory of its own.
@@ -109,7 +109,7 @@ class Transfers {
   // Puts the slice of `result` into its place in `to`, which holds it after finish(). No handle on
   // `to` is kept beyond that. REQUIRES: what download() does; both flat, of one length and type; a
   // device with memory of its own.
-  void download_slice(const HostMemory& to, const at::Tensor& result, Slice slice);
+  void download_slice(const HostMemory& to, const at::Tensor& result, FlatSlice slice);
 
   // Waits until all downloads are here. Errors: those of DeviceRuntime::host_wait.
   Expected<void> finish();

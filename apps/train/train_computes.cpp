@@ -155,8 +155,7 @@ std::string why_shared(const Devices& devices, const Expected<std::vector<std::s
 }
 
 Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank,
-                                                const Devices& devices,
-                                                const std::string& shared) {
+                                                const Devices& devices, const std::string& shared) {
   const std::string name = "rank " + std::to_string(rank);
   if (devices.size() == 1) {
     auto made = make_replica(job, rank, devices.front(), {name, 0, 1, nullptr});

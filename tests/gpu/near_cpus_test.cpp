@@ -51,9 +51,9 @@ TEST(CpuLists, OfAnySetAreReadAsThatSet) {
     EXPECT_EQ(parse_cpus(text), cpus) << text;
     EXPECT_EQ(parse_cpus(text + "\n"), cpus) << text;
     // No two neighbours are apart, so that no shorter list exists.
-    EXPECT_EQ(std::count(text.begin(), text.end(), ',') + (cpus.empty() ? 0 : 1),
-              std::count_if(cpus.begin(), cpus.end(),
-                            [&](int cpu) { return cpus.count(cpu - 1) == 0; }))
+    EXPECT_EQ(
+        std::count(text.begin(), text.end(), ',') + (cpus.empty() ? 0 : 1),
+        std::count_if(cpus.begin(), cpus.end(), [&](int cpu) { return cpus.count(cpu - 1) == 0; }))
         << text;
   }
 }

@@ -204,16 +204,14 @@ TEST_F(NcclRanks, GatherAndSumWhatAllHave) {
       const std::vector<float> own(in_place.begin() + static_cast<std::ptrdiff_t>(begin),
                                    in_place.begin() + static_cast<std::ptrdiff_t>(begin + kSlice));
       const auto n = static_cast<std::int64_t>(kSlice);
-      EXPECT_TRUE(group
-                      .all_gather(in_place.data(), in_place.data() + begin, n, Element::f32,
-                                  nullptr, kLong)
-                      .ok());
       EXPECT_TRUE(
-          group.all_gather(other.data(), own.data(), n, Element::f32, nullptr, kLong).ok());
-      EXPECT_TRUE(group
-                      .all_reduce(other.data(), other.data(), n * size, Element::f32, nullptr,
-                                  kLong)
-                      .ok());
+          group
+              .all_gather(in_place.data(), in_place.data() + begin, n, Element::f32, nullptr, kLong)
+              .ok());
+      EXPECT_TRUE(group.all_gather(other.data(), own.data(), n, Element::f32, nullptr, kLong).ok());
+      EXPECT_TRUE(
+          group.all_reduce(other.data(), other.data(), n * size, Element::f32, nullptr, kLong)
+              .ok());
       EXPECT_TRUE(group.wait(nullptr, kLong).ok());
       EXPECT_EQ(in_place, expected);
       for (float& value : expected) value *= static_cast<float>(size);

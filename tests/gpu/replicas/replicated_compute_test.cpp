@@ -40,8 +40,7 @@ class MeetingGroup final : public GradientGroup {
     const std::int64_t slice = flat.numel() / static_cast<std::int64_t>(slices_.size());
     for (std::size_t i = 0; i < slices_.size(); ++i) {
       const std::int64_t begin = static_cast<std::int64_t>(i) * slice;
-      if (i != replica)
-        flat.narrow(0, begin, slice).copy_(slices_[i].narrow(0, begin, slice));
+      if (i != replica) flat.narrow(0, begin, slice).copy_(slices_[i].narrow(0, begin, slice));
     }
     return barrier_.wait(kTimeout);
   }
@@ -182,7 +181,6 @@ torch::nn::Sequential few_layers() {
 struct OnDevices {
   std::vector<std::shared_ptr<LazyDevice>> devices;
   std::unique_ptr<Compute> compute;
-
 };
 
 OnDevices on_lazy_devices(std::size_t replicas, const std::shared_ptr<GradientGroup>& group,
@@ -201,9 +199,9 @@ OnDevices on_lazy_devices(std::size_t replicas, const std::shared_ptr<GradientGr
 TEST(ReplicatedCompute, SlicesGiveTheSameBitsForFewerBytes) {
   using Layers = torch::nn::Sequential (*)();
   for (const std::size_t replicas : {2U, 3U, 4U})
-    for (const Layers layers : {Layers{tiny_layers}, Layers{few_layers<1>}, Layers{few_layers<3>},
-                                Layers{few_layers<4>}, Layers{few_layers<7>},
-                                Layers{few_layers<1001>}}) {
+    for (const Layers layers :
+         {Layers{tiny_layers}, Layers{few_layers<1>}, Layers{few_layers<3>}, Layers{few_layers<4>},
+          Layers{few_layers<7>}, Layers{few_layers<1001>}}) {
       const auto change = [layers](TorchComputeConfig& config) {
         config.model = tiny_factory(layers);
       };
@@ -235,7 +233,7 @@ TEST(ReplicatedCompute, SlicesGiveTheSameBitsForFewerBytes) {
         EXPECT_TRUE(at::equal(found.read(), expected.read()));
       // Batches, buffers and figures cross in both.
       for (std::size_t i = 0; i < replicas; ++i) {
-        const auto slice = static_cast<std::size_t>(slice_of(d, i, replicas).size);
+        const auto slice = static_cast<std::size_t>(flat_slice(d, i, replicas).size);
         EXPECT_LE(slice, (static_cast<std::size_t>(d) + replicas - 1) / replicas);
         const std::size_t saved =
             (static_cast<std::size_t>(d) - slice) * sizeof(float) * std::size_t{kSteps};

@@ -54,8 +54,8 @@ TEST(CudaDevice, HasAPciAddressInLowerCase) {
   for (int i = 0; i < gpus_here(); ++i) {
     const auto address = pci_address({at::kCUDA, static_cast<at::DeviceIndex>(i)});
     ASSERT_TRUE(address.ok()) << address.error().message;
-    EXPECT_TRUE(std::regex_match(
-        *address, std::regex("[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-7]")))
+    EXPECT_TRUE(
+        std::regex_match(*address, std::regex("[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-7]")))
         << *address;
     all.insert(*address);
   }

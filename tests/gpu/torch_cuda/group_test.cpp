@@ -30,9 +30,8 @@ class NcclReplicas : public testing::Test {
 
   // An odd number of parameters: the second replica's slice is shorter.
   static torch::nn::Sequential odd_layers() {
-    return torch::nn::Sequential(
-        torch::nn::Linear(torch::nn::LinearOptions(3, 9).bias(false)), torch::nn::Tanh(),
-        torch::nn::Linear(9, 6));
+    return torch::nn::Sequential(torch::nn::Linear(torch::nn::LinearOptions(3, 9).bias(false)),
+                                 torch::nn::Tanh(), torch::nn::Linear(9, 6));
   }
   static TorchComputeConfig config_of(std::size_t replica) {
     TorchComputeConfig config = tiny_config(odd_layers, 0, 2, 12);

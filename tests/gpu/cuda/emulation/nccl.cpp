@@ -122,8 +122,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* state)
   {
     Group& group = *communicator->group;
     const std::lock_guard<std::mutex> lock(group.mutex);
-    const bool complete =
-        group.joined == communicator->size && group.taken == communicator->calls;
+    const bool complete = group.joined == communicator->size && group.taken == communicator->calls;
     *state = complete ? ncclSuccess : ncclInProgress;
   }
   if (communicator->finalized && emulated_nccl.finalize_hangs) *state = ncclInProgress;
