@@ -138,6 +138,11 @@ Expected<CpuSet> near_cpus(at::Device device, const std::filesystem::path& pci_d
   return near;
 }
 
+int threads_within(int threads, const std::vector<CpuSet>& sets) {
+  for (const CpuSet& cpus : sets) threads = std::min(threads, static_cast<int>(cpus.size()));
+  return threads;
+}
+
 Expected<void> bind_launching_threads(DeviceRuntime& runtime, const CpuSet& cpus) {
   if (auto bound = bind_thread(cpus); !bound) return bound;
   try {

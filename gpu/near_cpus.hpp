@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "gpu/device.hpp"
 #include "messages/expected.hpp"
@@ -37,6 +38,10 @@ Expected<void> bind_thread(const CpuSet& cpus);
 // all are.
 Expected<CpuSet> near_cpus(at::Device device,
                            const std::filesystem::path& pci_devices = kPciDevices);
+
+// The threads of one operation that wait for each other where they share a CPU: `threads`, but no
+// more than the smallest set has CPUs. REQUIRES: no set is empty. Pure.
+int threads_within(int threads, const std::vector<CpuSet>& sets);
 
 // Binds the threads that launch work on the runtime's device: the calling one, and the one on which
 // LibTorch runs the backward passes on that device for all threads of the process. It would

@@ -100,19 +100,16 @@ Expected<void> set_math(const TrainJob& job) {
 
 using Devices = std::vector<at::Device>;
 
-// Threads of one operation that share a CPU wait for each other: no more of them than there are
-// CPUs to which workers will be bound, except where the user asks for more.
+// To the CPUs to which workers will be bound, except where the user asks for more threads.
 void limit_threads_to_near_cpus(TrainJob& job, const std::vector<Devices>& workers) {
   if (job.options.threads > 0 || !job.own_threads) return;
-  int most = job.run.threads;
+  std::vector<CpuSet> sets;
   for (const Devices& devices : workers)
-    for (const at::Device device : devices) {
-      const auto cpus = near_cpus(device);
-      if (cpus) most = std::min(most, static_cast<int>(cpus->size()));
-    }
-  if (most == job.run.threads) return;
-  job.run.threads = most;
-  limit_math_threads(most);
+    for (const at::Device device : devices)
+      if (auto cpus = near_cpus(device)) sets.push_back(*std::move(cpus));
+  if (sets.empty()) return;
+  job.run.threads = threads_within(job.run.threads, sets);
+  limit_math_threads(job.run.threads);
 }
 
 // The devices of each worker of this process.

@@ -139,6 +139,13 @@ TEST_F(NearCpus, AThreadThatIsBoundKeepsItsBinding) {
       << found.error().message;
 }
 
+TEST(CpuLists, LimitTheThreadsOfAnOperation) {
+  EXPECT_EQ(threads_within(8, {}), 8);
+  EXPECT_EQ(threads_within(8, {{0, 1, 2}, {4, 9}}), 2);
+  EXPECT_EQ(threads_within(3, {{0, 1, 2}, {4, 5, 6, 7}}), 3);
+  EXPECT_EQ(threads_within(1, {{0, 1, 2}}), 1);
+}
+
 TEST(BoundThread, RunsWhereItIsBoundAndSoDoThreadsThatItCreates) {
   const CpuSet own = thread_cpus().value();
   const CpuSet one = {*own.rbegin()};
