@@ -73,6 +73,11 @@ Expected<std::vector<std::string>> device_ids(const std::vector<at::Device>& dev
   return ids;
 }
 
+Expected<std::string> pci_address(at::Device gpu) {
+  if (!gpu.is_cpu() && cuda_driver().pci_address) return cuda_driver().pci_address(gpu.index());
+  return Error{Errc::unavailable, "the PCI address of " + gpu.str() + " is not known"};
+}
+
 bool device_threads_left_behind() {
   const auto& left_behind = cuda_driver().threads_left_behind;
   return left_behind && left_behind() > 0;

@@ -93,6 +93,8 @@ struct GpuDriver {
   std::function<Expected<std::string>(int gpu)> id = nullptr;
   // Threads that do not return from a call of the driver; null: there are none.
   std::function<int()> threads_left_behind = nullptr;
+  // The address of a GPU as the system names its folder: "0000:3b:00.0", in lower case.
+  std::function<Expected<std::string>(int gpu)> pci_address = nullptr;
 };
 
 // At program start, before other threads. Registering twice replaces.
@@ -107,6 +109,9 @@ GroupJoin cuda_group_join();  // of the registered driver
 
 // The ids of `devices`, the CPU's being empty. Errors: the driver's; unavailable where it has none.
 Expected<std::vector<std::string>> device_ids(const std::vector<at::Device>& devices);
+
+// GpuDriver::pci_address of a GPU. Errors: the driver's; unavailable where it has none.
+Expected<std::string> pci_address(at::Device gpu);
 
 // While it is true, the process can only be ended by _Exit: see GpuDriver::threads_left_behind.
 bool device_threads_left_behind();

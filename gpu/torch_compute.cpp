@@ -35,7 +35,8 @@ constexpr std::size_t kStagedBatches = std::size_t{64} << 20;
 
 constexpr std::int64_t kKernelAlignment = 128;  // bytes: a line of a GPU's memory
 
-// All replicas of a group have the same gradient: only the first one downloads it.
+// All replicas of a group have the same gradient: only the first one returns it, or has memory for
+// it, of which each downloads a slice.
 bool comes_down(const TorchComputeConfig& config) { return !config.group || config.replica == 0; }
 
 std::size_t staging_limit(const TorchComputeConfig& config, std::int64_t parameters,
@@ -218,7 +219,20 @@ Gradient TorchCompute::gradient_or_error(GradientRequest& request, const GivePar
   return failure;
 }
 
+// Once, as the thread is the worker's or the replica's own. A thread on other CPUs is slower, but
+// computes the same: not an error.
+void TorchCompute::bind_threads() {
+  const CpuSet cpus = std::exchange(config_.near_cpus, {});
+  if (cpus.empty()) return;
+  if (const auto bound = bind_launching_threads(*config_.runtime, cpus); bound)
+    spdlog::info("{}: its threads run on CPUs {}, near {}", config_.name, cpus_text(cpus),
+                 device_.str());
+  else
+    spdlog::info("{}: its threads are not bound to CPUs: {}", config_.name, bound.error().message);
+}
+
 Expected<Gradient> TorchCompute::try_gradient(GradientRequest& request, const GivePart& give) {
+  bind_threads();
   // Taken out of the request, so that the caller's handle is the last one when this returns.
   const FrozenTensor z = std::exchange(request.z, {});
   const Expected<void> valid = check_request(z, request.buffers);
@@ -274,26 +288,48 @@ void TorchCompute::upload_batch_after(Step step) {
   }
 }
 
+// z, of which this replica has uploaded its slice; in the compute stream.
+Expected<at::Tensor> TorchCompute::gather_slices(at::Tensor slices) {
+  const at::NoGradGuard no_grad;
+  if (const auto gathered = config_.group->all_gather(config_.replica, slices); !gathered)
+    return gathered.error();
+  return slices.narrow(0, 0, parameters_.numel());
+}
+
+// This replica's, of the group's mean.
+void TorchCompute::download_slice(const at::Tensor& mean) {
+  transfers_.download_slice(config_.group->host_mean().get(), mean,
+                            flat_slice(mean.numel(), config_.replica, config_.replicas));
+}
+
 // False: the gradient overflowed, and is to be computed again under a smaller factor of the loss.
 Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& request,
                                       const Batch& batch, Gradient& result, GradientParts* parts) {
   const bool in_place = config_.runtime->in_host_memory();
   // The results are where z is.
   const bool resident = transfers_.is_resident(z);
-  const at::Tensor flat_z = transfers_.upload(z, z_slot_);
+  // The same for all replicas: else some would wait for others in the group.
+  const bool sliced = config_.group && !in_place && z.device().is_cpu();
+  const at::Tensor uploaded =
+      sliced ? transfers_.upload_slice(z, config_.replica, config_.replicas, z_slot_)
+             : transfers_.upload(z, z_slot_);
   const at::Tensor flat_buffers = upload_buffers(request.buffers);
   Pass pass;
   {
     const auto scope = transfers_.begin_compute();
+    const Expected<at::Tensor> flat_z = sliced ? gather_slices(uploaded) : uploaded;
+    if (!flat_z) return flat_z.error();
     // Staged memory goes back to where the download takes it from.
     FrozenTensor recycled = std::exchange(request.recycled, {});
     if (!in_place && !resident) recycled = {};
+    if (sliced && comes_down(config_))
+      config_.group->host_mean().set(transfers_.host_memory(parameters_.numel()));
     at::Tensor flat;
     if (parts == nullptr) flat = result_memory(std::move(recycled), parameters_.numel(), device_);
     if (flat_buffers.defined()) buffers_.scatter(flat_buffers);
     seed_masks(request.step);
     Expected<Pass> passed = forward_backward(
-        flat_z, batch, std::move(flat),
+        *flat_z, batch, std::move(flat),
         request.step % config_.accuracy_every == 0 || request.step + 1 == config_.last_step, parts);
     if (!passed) return passed.error();
     pass = *std::move(passed);
@@ -302,7 +338,11 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
   const auto result_of = [&](at::Tensor& computed) {
     return resident ? std::move(computed) : transfers_.download(computed);
   };
-  at::Tensor gradient = comes_down(config_) ? result_of(pass.gradient) : at::Tensor();
+  at::Tensor gradient;
+  if (sliced)
+    download_slice(pass.gradient);
+  else if (comes_down(config_))
+    gradient = result_of(pass.gradient);
   at::Tensor buffers = pass.buffers.defined() ? result_of(pass.buffers) : at::Tensor();
   const at::Tensor figures = transfers_.download(pass.figures);
   pass = {};
@@ -323,7 +363,7 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
   const auto frozen = [&](at::Tensor&& t) {
     return resident ? transfers_.keep(std::move(t)) : FrozenTensor::freeze(std::move(t));
   };
-  if (comes_down(config_)) result.value = frozen(std::move(gradient));
+  if (gradient.defined()) result.value = frozen(std::move(gradient));
   if (buffers.defined()) result.buffers = frozen(std::move(buffers));
   return true;
 }

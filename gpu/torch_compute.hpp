@@ -14,6 +14,7 @@
 #include "gpu/flat_params.hpp"
 #include "gpu/gradient_parts.hpp"
 #include "gpu/model.hpp"
+#include "gpu/near_cpus.hpp"
 #include "gpu/objective.hpp"
 #include "gpu/precision.hpp"
 #include "gpu/replicas/gradient_group.hpp"
@@ -50,7 +51,11 @@ struct TorchComputeConfig {
   // Images on the device lie as [B, H, W, C] in memory. Needs samples of three dimensions.
   bool channels_last = false;
   Duration timeout = from_seconds(120.0);  // longest wait for the device in a step
-  // Of the replicas: all-reduces gradients on the devices, before the download; null: none.
+  // On which the threads that launch the device's work run, from the first gradient on: the one
+  // that calls gradient() and that of the backward passes (gpu/near_cpus.hpp). Empty: they stay as
+  // they are. REQUIRES: empty where the calling thread serves others as well.
+  CpuSet near_cpus;
+  // Of the replicas: gathers parameters and all-reduces gradients on the devices; null: none.
   std::shared_ptr<GradientGroup> group;
   LoaderOptions loader;
   LossKind loss = LossKind::by_task;
@@ -69,8 +74,10 @@ struct TorchComputeConfig {
 // the time of reading it counts as the next step's. Loss: gpu/objective.hpp. Parameters that the
 // loss does not reach have gradient zero. Between calls the model holds no handle on any z.
 //
-// In a group, every gradient is the group's mean; only replica 0's comes down, the others return
-// none. A gradient that overflows does so in all replicas, so that all compute it again.
+// In a group, each replica uploads a slice of z, and the group gathers the slices on the devices.
+// Every gradient is the group's mean; each replica downloads a slice of it into memory of replica 0
+// (GradientGroup::host_mean()) and returns none; in the host's memory replica 0 returns it. A
+// gradient that overflows does so in all replicas, so that all compute it again.
 //
 // Parts of a gradient are given in the host's memory, where nothing follows the backward pass that
 // needs all of it: one pass a step, no scaled loss, no group.
@@ -124,10 +131,13 @@ class TorchCompute final : public Compute {
   bool learns_in_training(const at::Tensor& input);
   Expected<void> check_request(const FrozenTensor& z, const FrozenTensor& buffers) const;
   bool knows_parts() const;
+  void bind_threads();
   Gradient gradient_or_error(GradientRequest& request, const GivePart& give);
   Expected<Gradient> try_gradient(GradientRequest& request, const GivePart& give);
   Expected<Batch> batch_of(Step step, Gradient& result);
   void upload_batch_after(Step step);
+  Expected<at::Tensor> gather_slices(at::Tensor slices);
+  void download_slice(const at::Tensor& mean);
   Expected<bool> try_pass(const FrozenTensor& z, GradientRequest& request, const Batch& batch,
                           Gradient& result, GradientParts* parts);
   Expected<bool> lower_scale(Step step);

@@ -13,6 +13,14 @@
 #include "gpu/torch_error.hpp"
 
 namespace grapevine {
+
+FlatSlice flat_slice(std::int64_t numel, std::size_t index, std::size_t count) {
+  const auto slices = static_cast<std::int64_t>(count);
+  const std::int64_t most = (numel + slices - 1) / slices;
+  const std::int64_t begin = std::min(numel, static_cast<std::int64_t>(index) * most);
+  return {begin, std::min(most, numel - begin)};
+}
+
 Transfers::Transfers(std::shared_ptr<DeviceRuntime> runtime, std::size_t staging_bytes,
                      Duration timeout)
     : runtime_(std::move(runtime)),
@@ -96,9 +104,10 @@ bool Transfers::is_resident(const FrozenTensor& t) const {
 // The device reads the frozen bytes after this has returned, and perhaps after the caller's handle
 // has ended: the handle here keeps every owner from writing them, and their memory from the next
 // model, until the copy has been reached.
-void Transfers::copy_up_in_place(const at::Tensor& to, const FrozenTensor& host) {
-  runtime_->copy(Stream::upload, to.view({-1}), host.read().view({-1}));
-  reading_.push_back({host, runtime_->record(Stream::upload)});
+void Transfers::copy_up_in_place(const at::Tensor& to, const FrozenTensor& owner,
+                                 const at::Tensor& part) {
+  runtime_->copy(Stream::upload, to.view({-1}), part.view({-1}));
+  reading_.push_back({owner, runtime_->record(Stream::upload)});
 }
 
 // At each upload, so that what an error left here ends; and in finish(), before a result reaches
@@ -117,8 +126,9 @@ at::Tensor Transfers::upload(const FrozenTensor& from, DeviceSlot& slot) {
   const bool pinned = from.defined() && from.device().is_cpu() && is_pinned_model(from.read());
   if (runtime_->in_host_memory() || !pinned) return upload(from.on_host().read(), slot);
   const auto scope = runtime_->enter(Stream::upload);
-  const at::Tensor& memory = memory_in(slot, from.read());
-  copy_up_in_place(memory, from);
+  const at::Tensor host = from.read();
+  const at::Tensor& memory = memory_in(slot, host.sizes(), host.scalar_type());
+  copy_up_in_place(memory, from, host);
   return memory;
 }
 
@@ -130,19 +140,36 @@ FrozenTensor Transfers::keep(at::Tensor&& result) {
 at::Tensor Transfers::upload(const at::Tensor& host, DeviceSlot& slot) {
   if (runtime_->in_host_memory()) return host;
   const auto scope = runtime_->enter(Stream::upload);
-  const at::Tensor& memory = memory_in(slot, host);
+  const at::Tensor& memory = memory_in(slot, host.sizes(), host.scalar_type());
   copy_up(memory, host);
+  return memory;
+}
+
+at::Tensor Transfers::upload_slice(const FrozenTensor& from, std::size_t index, std::size_t count,
+                                   DeviceSlot& slot) {
+  const auto scope = runtime_->enter(Stream::upload);
+  const std::int64_t all =
+      flat_slice(from.numel(), 0, count).size * static_cast<std::int64_t>(count);
+  const at::Tensor& memory = memory_in(slot, {all}, from.dtype());
+  const FlatSlice slice = flat_slice(from.numel(), index, count);
+  const at::Tensor to = memory.narrow(0, slice.begin, slice.size);
+  const at::Tensor part = from.read().narrow(0, slice.begin, slice.size);
+  if (slice.size > 0 && is_pinned_model(from.read()))
+    copy_up_in_place(to, from, part);
+  else
+    copy_up(to, part);
   return memory;
 }
 
 // For the upload stream, which waits for the last computation that read it. REQUIRES: in the scope
 // of that stream.
-const at::Tensor& Transfers::memory_in(DeviceSlot& slot, const at::Tensor& like) {
+const at::Tensor& Transfers::memory_in(DeviceSlot& slot, at::IntArrayRef shape,
+                                       at::ScalarType dtype) {
   release_read();
   runtime_->wait(Stream::upload, runtime_->record(Stream::compute));
-  if (!slot.memory.defined() || slot.memory.sizes() != like.sizes() ||
-      slot.memory.scalar_type() != like.scalar_type()) {
-    slot.memory = on_device(like.sizes(), like.scalar_type());
+  if (!slot.memory.defined() || slot.memory.sizes() != shape ||
+      slot.memory.scalar_type() != dtype) {
+    slot.memory = on_device(shape, dtype);
     runtime_->record_stream(slot.memory, Stream::compute);
   }
   return slot.memory;
@@ -182,15 +209,34 @@ at::Tensor Transfers::download(const at::Tensor& result) {
   if (runtime_->in_host_memory()) return result;
   const auto scope = runtime_->enter(Stream::download);
   at::Tensor host = staging_.try_take(result.sizes(), result.scalar_type());
+  const bool pinned = host.defined();
+  if (!pinned) host = at::empty(result.sizes(), at::TensorOptions(result.scalar_type()));
+  copy_down(host, pinned, result);
+  return host;
+}
+
+// In the download stream.
+void Transfers::copy_down(at::Tensor host, bool pinned, const at::Tensor& result) {
   runtime_->record_stream(result, Stream::download);
-  if (host.defined()) {
+  if (pinned) {
     in_flight_.push_back(host);
     runtime_->copy(Stream::download, host, result);
   } else {
-    host = at::empty(result.sizes(), at::TensorOptions(result.scalar_type()));
-    late_.push_back({host, result});
+    late_.push_back({std::move(host), result});
   }
-  return host;
+}
+
+Transfers::HostMemory Transfers::host_memory(std::int64_t numel) {
+  at::Tensor flat = staging_.try_take({numel}, at::kFloat);
+  if (flat.defined()) return {std::move(flat), true};
+  return {at::empty({numel}, at::TensorOptions(at::kFloat)), false};
+}
+
+void Transfers::download_slice(const HostMemory& to, const at::Tensor& result, FlatSlice slice) {
+  if (slice.size == 0) return;
+  const auto scope = runtime_->enter(Stream::download);
+  copy_down(to.flat.narrow(0, slice.begin, slice.size), to.pinned,
+            result.narrow(0, slice.begin, slice.size));
 }
 
 at::Tensor Transfers::download(const FrozenTensor& result) {

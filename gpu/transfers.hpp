@@ -17,6 +17,14 @@
 
 namespace grapevine {
 
+// One of `count` equal slices of a flat tensor, each of ceil(numel / count) elements; the last ones
+// are shorter, or empty.
+struct FlatSlice {
+  std::int64_t begin = 0;
+  std::int64_t size = 0;
+};
+FlatSlice flat_slice(std::int64_t numel, std::size_t index, std::size_t count);
+
 // The order of one step, with the stream in which each part runs:
 //
 //   upload    z, buffers                      batch of the next step
@@ -68,6 +76,12 @@ class Transfers {
   at::Tensor upload(const FrozenTensor& from, DeviceSlot& slot);
   // The same of a tensor in the host's memory.
   at::Tensor upload(const at::Tensor& host, DeviceSlot& slot);
+  // The slice number `index` of `count` (flat_slice()) in its place in `slot`, which has room for
+  // `count` slices of the first one's size and serves as upload()'s does. What is not in the
+  // slice, and the end of the last slices where there is nothing left, is undefined. REQUIRES:
+  // `from` in the host's memory, flat; a device with memory of its own.
+  at::Tensor upload_slice(const FrozenTensor& from, std::size_t index, std::size_t count,
+                          DeviceSlot& slot);
   // `from`, of the host's memory, in memory of its own that is complete after the upload stream's
   // work; `from` may end when this returns. REQUIRES: a device with memory of its own.
   FrozenTensor send_to_device(const FrozenTensor& from);
@@ -90,6 +104,18 @@ class Transfers {
   at::Tensor download(const at::Tensor& result);
   // The same of what any stream of the device has written.
   at::Tensor download(const FrozenTensor& result);
+
+  // Memory on the host into which several devices download slices. Beyond the limit of pinned
+  // memory: ordinary memory.
+  struct HostMemory {
+    at::Tensor flat;
+    bool pinned = false;
+  };
+  HostMemory host_memory(std::int64_t numel);  // of float32
+  // Puts the slice of `result` into its place in `to`, which holds it after finish(). No handle on
+  // `to` is kept beyond that. REQUIRES: what download() does; both flat, of one length and type; a
+  // device with memory of its own.
+  void download_slice(const HostMemory& to, const at::Tensor& result, FlatSlice slice);
 
   // Waits until all downloads are here. Errors: those of DeviceRuntime::host_wait.
   Expected<void> finish();
@@ -116,10 +142,11 @@ class Transfers {
     EventHandle copied;
   };
 
+  void copy_down(at::Tensor host, bool pinned, const at::Tensor& result);
   at::Tensor on_device(at::IntArrayRef shape, at::ScalarType dtype) const;
-  const at::Tensor& memory_in(DeviceSlot& slot, const at::Tensor& like);
+  const at::Tensor& memory_in(DeviceSlot& slot, at::IntArrayRef shape, at::ScalarType dtype);
   void wait_for(const EventHandle& event);
-  void copy_up_in_place(const at::Tensor& to, const FrozenTensor& host);
+  void copy_up_in_place(const at::Tensor& to, const FrozenTensor& owner, const at::Tensor& part);
   void release_read();
   void copy_up(const at::Tensor& to, const at::Tensor& host);
   RingPart& next_part();

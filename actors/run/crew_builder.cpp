@@ -142,8 +142,9 @@ PeerActor CrewBuilder::spawn_peer(Rank rank, const SupervisorActor& supervisor,
   StagerConfig incoming;
   if (staged) {
     const PeerDevice& device = config_.peer_devices[static_cast<std::size_t>(rank)];
-    config.outgoing = spawn_aside(outgoing_stager, stager_config(config, device.outgoing));
-    incoming = stager_config(config, device.incoming);
+    config.outgoing =
+        spawn_aside(outgoing_stager, stager_config(config, device.outgoing, device.stager_cpus));
+    incoming = stager_config(config, device.incoming, device.stager_cpus);
   }
   const OutgoingStagerActor outgoing = config.outgoing;
   LocalPeerActor spawned = system_.spawn(peer, std::move(config));
@@ -350,11 +351,12 @@ bool CrewBuilder::exchanges_by_reference(Rank rank) const {
 }
 
 StagerConfig CrewBuilder::stager_config(const PeerConfig& peer,
-                                        std::shared_ptr<DeviceRuntime> device) const {
+                                        std::shared_ptr<DeviceRuntime> device, CpuSet cpus) const {
   GRAPEVINE_CHECK(device != nullptr, "rank ", peer.rank, " has no streams for its messages");
   StagerConfig stager;
   stager.rank = peer.rank;
   stager.device = std::move(device);
+  stager.cpus = std::move(cpus);
   stager.transport = peer.transport;
   stager.model_bytes = peer.parameters.nbytes();
   stager.timeout = std::max(config_.timeout, config_.first_timeout.value_or(Duration{0}));

@@ -69,7 +69,8 @@ class CrewBuilder : public std::enable_shared_from_this<CrewBuilder> {
   PeerActor spawn_later_server(Rank rank, const SupervisorActor& supervisor);
   std::string shard_nonce() const;
   bool exchanges_by_reference(Rank rank) const;
-  StagerConfig stager_config(const PeerConfig& peer, std::shared_ptr<DeviceRuntime> device) const;
+  StagerConfig stager_config(const PeerConfig& peer, std::shared_ptr<DeviceRuntime> device,
+                             CpuSet cpus) const;
   SupervisorConfig supervisor_config(std::shared_ptr<RunObserver> observer);
   void set_membership(SupervisorConfig& supervision);
   void set_checkpoints(SupervisorConfig& supervision) const;

@@ -19,6 +19,7 @@
 #include "gpu/compute.hpp"
 #include "gpu/device.hpp"
 #include "gpu/model_memory.hpp"
+#include "gpu/near_cpus.hpp"
 #include "net/remote.hpp"
 #include "net/tcp/tls/tls_context.hpp"
 #include "net/transport.hpp"
@@ -74,6 +75,7 @@ struct PeerDevice {
   // Of the rank's stagers. REQUIRES: not null where other ranks are in other processes.
   std::shared_ptr<DeviceRuntime> outgoing = nullptr;
   std::shared_ptr<DeviceRuntime> incoming = nullptr;
+  CpuSet stager_cpus = {};  // to which the stagers' threads are bound; empty: they are not
 };
 
 struct RunConfig {

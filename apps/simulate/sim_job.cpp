@@ -153,6 +153,7 @@ class Maker {
 
   Expected<void> computes(TrainJob& job) {
     if (options_.maths == "full") {
+      job.own_threads = false;
       if (auto made = make_computes(job); !made) return made;
       made_.parameters = job.parameters;
       made_.real = true;

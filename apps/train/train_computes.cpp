@@ -9,7 +9,9 @@
 #include "algorithms/collectives/reduction.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "gpu/device.hpp"
+#include "gpu/math_threads.hpp"
 #include "gpu/model_memory.hpp"
+#include "gpu/near_cpus.hpp"
 #include "gpu/precision.hpp"
 #include "gpu/replicas/gpu_claims.hpp"
 #include "gpu/replicas/gradient_group.hpp"
@@ -31,6 +33,7 @@ struct Replica {
   std::size_t index = 0;
   std::size_t of = 1;
   std::shared_ptr<GradientGroup> group;
+  bool trains = true;  // false: evaluates only
 };
 
 // By how much the batches of a step lie behind those that the sampler has for it: see
@@ -40,6 +43,15 @@ Step steps_left_out(const TrainJob& job) {
   const double all = horizon.steps_per_epoch * static_cast<double>(job.options.workers);
   const double of_sampler = all / static_cast<double>(job.sampled_ranks());
   return std::llround(horizon.first_epoch * std::round(of_sampler)) - horizon.first_step;
+}
+
+// For the threads that launch the work of `device`; empty: any, and a line of the log says why.
+CpuSet cpus_of_launches(const TrainJob& job, const std::string& name, at::Device device) {
+  if (device.is_cpu() || !job.own_threads) return {};
+  auto cpus = near_cpus(device);
+  if (cpus) return *std::move(cpus);
+  spdlog::info("{}: its threads are not bound to CPUs: {}", name, cpus.error().message);
+  return {};
 }
 
 Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, at::Device device,
@@ -67,6 +79,7 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
   config.scale_loss = *precision == Precision::fp16;
   config.channels_last = job.options.channels_last;
   config.timeout = first_step_limit(job.options);
+  if (replica.trains) config.near_cpus = cpus_of_launches(job, replica.name, device);
   config.accuracy_every = job.options.log_every;
   config.last_step = job.run.parts->horizon.steps;
   config.loader.augment = true;
@@ -87,6 +100,18 @@ Expected<void> set_math(const TrainJob& job) {
 }
 
 using Devices = std::vector<at::Device>;
+
+// To the CPUs to which workers will be bound, except where the user asks for more threads.
+void limit_threads_to_near_cpus(TrainJob& job, const std::vector<Devices>& workers) {
+  if (job.options.threads > 0 || !job.own_threads) return;
+  std::vector<CpuSet> sets;
+  for (const Devices& devices : workers)
+    for (const at::Device device : devices)
+      if (auto cpus = near_cpus(device)) sets.push_back(*std::move(cpus));
+  if (sets.empty()) return;
+  job.run.threads = threads_within(job.run.threads, sets);
+  limit_math_threads(job.run.threads);
+}
 
 // The devices of each worker of this process.
 Expected<std::vector<Devices>> devices_of_workers(const TrainJob& job) {
@@ -128,8 +153,7 @@ std::string why_shared(const Devices& devices, const Expected<std::vector<std::s
 }
 
 Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank,
-                                                const Devices& devices,
-                                                const std::string& shared = "") {
+                                                const Devices& devices, const std::string& shared) {
   const std::string name = "rank " + std::to_string(rank);
   if (devices.size() == 1) {
     auto made = make_replica(job, rank, devices.front(), {name, 0, 1, nullptr});
@@ -170,9 +194,11 @@ bool compresses_on_host(const SharedParts& parts) {
                      [](const auto& level) { return compresses_on_host(*level); });
 }
 
-// For each actor of the rank streams of its own.
-Expected<PeerDevice> open_for_peer(at::Device device, bool other_processes) {
+// For each actor of the rank streams of its own. `binds`: whether its stagers have threads of their
+// own.
+Expected<PeerDevice> open_for_peer(at::Device device, bool other_processes, bool binds) {
   PeerDevice opened;
+  if (auto cpus = near_cpus(device); cpus && binds) opened.stager_cpus = *std::move(cpus);
   for (auto* const runtime : {&opened.peer, &opened.outgoing, &opened.incoming}) {
     if (runtime != &opened.peer && !other_processes) break;
     auto made = open_device(device);
@@ -220,7 +246,8 @@ Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers) {
   const std::vector<Rank> ranks = ranks_here(job);
   std::vector<PeerDevice> devices(static_cast<std::size_t>(job.run.world_size()));
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    auto opened = open_for_peer(workers[i % workers.size()].front(), job.launched.has_value());
+    auto opened = open_for_peer(workers[i % workers.size()].front(), job.launched.has_value(),
+                                job.own_threads);
     if (!opened) return opened.error();
     devices[static_cast<std::size_t>(ranks[i])] = *std::move(opened);
   }
@@ -244,6 +271,7 @@ Expected<void> make_computes(TrainJob& job) {
   Expected<std::vector<std::string>> in_use = std::vector<std::string>();
   if (job.options.devices_per_worker > 1 && devices->front().front().is_cuda())
     in_use = gpus_in_use(job, *devices);
+  limit_threads_to_near_cpus(job, *devices);
   for (std::size_t i = 0; i < job.local_ranks.size(); ++i) {
     const Rank rank = job.local_ranks[i];
     const Devices& own = (*devices)[i];
@@ -257,7 +285,7 @@ Expected<void> make_computes(TrainJob& job) {
   const auto device = choose_device(job.options.device, visible_gpus(),
                                     workers_before(job) * job.options.devices_per_worker);
   if (!device) return device.error();
-  auto evaluator = make_compute(job, 0, {*device});
+  auto evaluator = make_replica(job, 0, *device, {"rank 0", 0, 1, nullptr, /*trains=*/false});
   if (!evaluator) return evaluator.error();
   job.evaluator = std::move(*evaluator);
   const bool has_test = job.data->info().test_size > 0;

@@ -29,6 +29,7 @@ struct TrainJob {
   std::int64_t parameters = 0;
   std::shared_ptr<Compute> evaluator;  // for the model that training ends with
   RunConfig run;
+  bool own_threads = true;        // false: one thread computes for all workers
   std::vector<Step> saved_steps;  // reported, by rank of the checkpoint of a resumed run
   HorizonStart start;             // of a run that continues with other numbers
   std::string continues;          // a line about the run that this one continues, or empty

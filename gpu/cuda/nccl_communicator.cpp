@@ -264,6 +264,14 @@ Expected<void> NcclCommunicator::broadcast(void* out, const void* in, std::int64
   });
 }
 
+Expected<void> NcclCommunicator::all_gather(void* out, const void* in, std::int64_t n, Element type,
+                                            cudaStream_t stream, Deadline deadline) {
+  if (n < 0) return refused("all-gather", "a negative length");
+  return enqueue("all-gather", deadline, [&](ncclComm_t communicator) {
+    return ncclAllGather(in, out, static_cast<std::size_t>(n), type_of(type), communicator, stream);
+  });
+}
+
 Expected<void> NcclCommunicator::reduce_scatter(void* out, const void* in, std::int64_t n,
                                                 Element type, cudaStream_t stream,
                                                 Deadline deadline) {

@@ -62,6 +62,10 @@ class NcclCommunicator {
                             cudaStream_t stream, Deadline deadline);
   Expected<void> broadcast(void* out, const void* in, std::int64_t n, Element type, int root,
                            cudaStream_t stream, Deadline deadline);
+  // out: n * size() elements, the slices of all ranks in their order; in: n elements, this rank's
+  // slice. In place where `in` is its place in `out`.
+  Expected<void> all_gather(void* out, const void* in, std::int64_t n, Element type,
+                            cudaStream_t stream, Deadline deadline);
   // out: n elements, this rank's slice of the sum; in: n * size().
   Expected<void> reduce_scatter(void* out, const void* in, std::int64_t n, Element type,
                                 cudaStream_t stream, Deadline deadline);

@@ -1,31 +1,63 @@
-// GradientGroup: the mean of the gradients of a worker's devices, taken where they lie.
+// GradientGroup: collectives of a worker's devices: parameters from slices, the mean of gradients.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "gpu/transfers.hpp"
 #include "messages/expected.hpp"
 #include "messages/time.hpp"
 
 namespace grapevine {
+
+// The mean of a pass in the host's memory, of which each replica downloads a slice. Thread-safe.
+class HostMean {
+ public:
+  // By replica 0, between the collectives of a pass: in that time no replica asks for it.
+  void set(Transfers::HostMemory memory);
+  // By the others, after the second one.
+  Transfers::HostMemory get() const;
+  // What was set, which is then given up. Undefined where nothing was.
+  at::Tensor take();
+
+ private:
+  mutable std::mutex mutex_;
+  Transfers::HostMemory memory_;  // guarded by mutex_
+};
 
 // Replicas are numbered in the order of the devices that the group was made for.
 class GradientGroup {
  public:
   virtual ~GradientGroup() = default;
 
+  // Called by each replica once for every pass, before the model is computed and so before
+  // all_reduce_mean(), on a thread of its own and in the stream that reads `flat` (flat float32 of
+  // replicas * n elements, on the replica's device). It has the replica's slice, the elements
+  // [replica * n, (replica + 1) * n); behind what is in the stream it becomes all slices,
+  // bit-identical on all. May return before that is done, but not before all replicas have
+  // called it. Errors: those of all_reduce_mean().
+  virtual Expected<void> all_gather(std::size_t replica, at::Tensor& flat) = 0;
+
   // Called by each replica once for every pass, on a thread of its own and in the stream that
   // `gradient` (flat float32, on the replica's device) was computed in: behind what is there,
   // `gradient` becomes the mean over all replicas, bit-identical on all. May return before that is
-  // done. Errors: a replica did not arrive in time, or the group was aborted; it is of no use then.
+  // done, but not before all replicas have called it. Errors: a replica did not arrive in time, or
+  // the group was aborted; it is of no use then.
   virtual Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) = 0;
+
+  // Where the replicas put the mean.
+  HostMean& host_mean() { return host_mean_; }
 
   // Ends the group, and the waits of its replicas, on the devices as well. Any thread. Idempotent.
   virtual void abort() = 0;
+
+ private:
+  HostMean host_mean_;
 };
 
 struct GroupChoice {

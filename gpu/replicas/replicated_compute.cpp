@@ -30,7 +30,10 @@ Gradient ReplicatedCompute::gradient(GradientRequest request) {
     const std::lock_guard<std::mutex> lock(mutex_);
     result.error = first_error_;
   }
-  if (!result.error.empty()) return result;
+  if (!result.error.empty()) {
+    if (group_) group_->host_mean().take();
+    return result;
+  }
 
   const double share = 1.0 / static_cast<double>(parts.size());
   double longest = 0;
@@ -50,8 +53,14 @@ Gradient ReplicatedCompute::gradient(GradientRequest request) {
     buffers.mul_(share);
     result.buffers = FrozenTensor::freeze(std::move(buffers));
   }
-  result.value = group_ ? std::move(parts[0].value) : FrozenTensor::freeze(mean_value(parts));
+  result.value = group_ ? value_of_group(parts) : FrozenTensor::freeze(mean_value(parts));
   return result;
+}
+
+// From slices of all replicas; of devices in the host's memory the first one's is the whole.
+FrozenTensor ReplicatedCompute::value_of_group(std::vector<Gradient>& parts) {
+  at::Tensor mean = group_->host_mean().take();
+  return mean.defined() ? FrozenTensor::freeze(std::move(mean)) : std::move(parts[0].value);
 }
 
 // On the host, in the order of the replicas. The memory of the other gradients is reused.

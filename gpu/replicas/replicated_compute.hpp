@@ -49,6 +49,7 @@ class ReplicatedCompute final : public Compute {
   void compute_all(GradientRequest request, std::vector<Gradient>& parts);
   Gradient gradient_of(std::size_t replica, GradientRequest request) const;
   void ended(const std::string& error);
+  FrozenTensor value_of_group(std::vector<Gradient>& parts);
   at::Tensor mean_value(std::vector<Gradient>& parts);
 
   const std::vector<std::unique_ptr<Compute>> replicas_;

@@ -11,6 +11,7 @@
 #include <spdlog/spdlog.h>
 
 #include <array>
+#include <cctype>
 #include <chrono>
 #include <exception>
 #include <optional>
@@ -243,6 +244,19 @@ Expected<std::string> id_of(int gpu) {
   return id;
 }
 
+// CUDA writes hexadecimal digits in upper case, the system in lower case.
+Expected<std::string> pci_address_of(int gpu) {
+  std::array<char, 32> text{};
+  const auto error = cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), gpu);
+  if (error != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return cuda_error("the PCI address of cuda:" + std::to_string(gpu), error);
+  }
+  std::string address = text.data();
+  for (char& c : address) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return address;
+}
+
 }  // namespace
 
 void register_cuda_devices() {
@@ -250,6 +264,7 @@ void register_cuda_devices() {
   driver.visible = [] { return static_cast<int>(c10::cuda::device_count()); };
   driver.open = open_gpu;
   driver.id = id_of;
+  driver.pci_address = pci_address_of;
 #ifdef GRAPEVINE_NCCL
   driver.join_group = join_nccl_group;
   driver.threads_left_behind = cuda::NcclCommunicator::threads_left_behind;

@@ -44,11 +44,22 @@ class NcclGroup final : public GradientGroup {
     for_all(communicators_.size(), [this](std::size_t i) { communicators_[i] = nullptr; });
   }
 
+  // In place: NCCL takes a slice that lies where it belongs in the result.
+  Expected<void> all_gather(std::size_t replica, at::Tensor& flat) override {
+    const cudaStream_t stream = stream_of(flat);
+    const auto size = static_cast<std::int64_t>(communicators_.size());
+    GRAPEVINE_CHECK(flat.numel() % size == 0, flat.numel(), " elements in ", size, " slices");
+    const std::int64_t slice = flat.numel() / size;
+    float* const all = flat.data_ptr<float>();
+    const float* const own = all + static_cast<std::int64_t>(replica) * slice;
+    return launch_.run(replica, timeout_, [&] {
+      return communicators_[replica]->all_gather(all, own, slice, cuda::Element::f32, stream,
+                                                 std::chrono::duration_cast<Deadline>(timeout_));
+    });
+  }
+
   Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
-    GRAPEVINE_CHECK(
-        gradient.is_cuda() && gradient.is_contiguous() && gradient.scalar_type() == at::kFloat,
-        "the mean of a gradient that is not flat float32 on a GPU");
-    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(gradient.device().index()).stream();
+    const cudaStream_t stream = stream_of(gradient);
     float* const values = gradient.data_ptr<float>();
     const auto launched = launch_.run(replica, timeout_, [&] {
       return communicators_[replica]->all_reduce(values, values, gradient.numel(),
@@ -69,6 +80,12 @@ class NcclGroup final : public GradientGroup {
   }
 
  private:
+  static cudaStream_t stream_of(const at::Tensor& flat) {
+    GRAPEVINE_CHECK(flat.is_cuda() && flat.is_contiguous() && flat.scalar_type() == at::kFloat,
+                    "a collective of a tensor that is not flat float32 on a GPU");
+    return c10::cuda::getCurrentCUDAStream(flat.device().index()).stream();
+  }
+
   std::vector<Communicator> communicators_;
   ReplicaLaunch launch_;
   const Duration timeout_;

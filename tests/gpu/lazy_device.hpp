@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <utility>
@@ -38,6 +39,8 @@ class LazyDevice final : public DeviceRuntime {
 
   void copy(Stream stream, const at::Tensor& to, const at::Tensor& from) override {
     say("copy " + name(stream));
+    if (stream == Stream::upload) uploaded_bytes += from.nbytes();
+    if (stream == Stream::download) downloaded_bytes += from.nbytes();
     const bool pageable = !locked(stream == Stream::download ? to : from);
     if (pageable && line(stream).done < end_of(stream)) say("host blocks for " + name(stream));
     put(stream, [to = borrowed(to), from = borrowed(from)] { to.copy_(from); });
@@ -71,9 +74,14 @@ class LazyDevice final : public DeviceRuntime {
     if (!pages) return nullptr;
     ++allocations;
     pinned_bytes += bytes;
-    memory_.push_back(std::make_shared<std::vector<unsigned char>>(bytes, 0xff));  // NaN as floats
-    return {memory_.back(), memory_.back()->data()};
+    const auto memory = std::make_shared<std::vector<unsigned char>>(bytes, 0xff);  // NaN as floats
+    const std::lock_guard<std::mutex> lock(pinned_->mutex);
+    pinned_->memory.push_back(memory);
+    return {memory, memory->data()};
   }
+
+  // What is pinned for one is pinned for both. Before anything is.
+  void pin_with(const LazyDevice& other) { pinned_ = other.pinned_; }
 
   // Runs everything, as a device does that is left alone.
   void settle() {
@@ -84,6 +92,8 @@ class LazyDevice final : public DeviceRuntime {
   std::vector<std::string> log;  // what was asked for, in order
   int allocations = 0;
   std::size_t pinned_bytes = 0;        // of all of them
+  std::size_t uploaded_bytes = 0;      // across the link of the device
+  std::size_t downloaded_bytes = 0;    // likewise
   std::function<void()> on_host_wait;  // where the host waits
   bool dead = false;
   bool pages = true;  // false: there is no pinned memory
@@ -94,6 +104,11 @@ class LazyDevice final : public DeviceRuntime {
     std::size_t done = 0;  // of all work that was ever in it
   };
   using State = std::array<Line, kStreams>;
+  // Devices on threads of their own may share it.
+  struct Pinned {
+    std::mutex mutex;
+    std::vector<std::shared_ptr<std::vector<unsigned char>>> memory;  // all that was given out
+  };
   struct LazyEvent : DeviceEvent {
     LazyEvent(std::shared_ptr<State> s, Stream q, std::size_t p)
         : state(std::move(s)), stream(q), place(p) {}
@@ -134,7 +149,8 @@ class LazyDevice final : public DeviceRuntime {
 
   bool locked(const at::Tensor& t) const {
     const auto* data = static_cast<const unsigned char*>(t.data_ptr());
-    return std::any_of(memory_.begin(), memory_.end(), [data](const auto& block) {
+    const std::lock_guard<std::mutex> lock(pinned_->mutex);
+    return std::any_of(pinned_->memory.begin(), pinned_->memory.end(), [data](const auto& block) {
       return data >= block->data() && data < block->data() + block->size();
     });
   }
@@ -142,7 +158,7 @@ class LazyDevice final : public DeviceRuntime {
   void say(std::string what) { log.push_back(std::move(what)); }
 
   const std::shared_ptr<State> state_ = std::make_shared<State>();
-  std::vector<std::shared_ptr<std::vector<unsigned char>>> memory_;  // all that was given out
+  std::shared_ptr<Pinned> pinned_ = std::make_shared<Pinned>();
   std::mt19937_64 random_;
   const bool eager_;
 };

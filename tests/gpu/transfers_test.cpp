@@ -398,6 +398,35 @@ TEST(Transfers, LargeTensorsGoUpInParts) {
   }
 }
 
+// The slices of several devices, each in its place; short ones and empty ones at the end.
+TEST(Transfers, SlicesGoUpToTheirPlaces) {
+  const std::int64_t large = 5 * Transfers::kPartBytes / 4 + 3;  // three parts for a half
+  for (const std::int64_t d : {std::int64_t{1}, std::int64_t{7}, std::int64_t{12}, large})
+    for (const std::size_t count : {1U, 2U, 3U, 4U}) {
+      SCOPED_TRACE(testing::Message() << d << " elements in " << count << " slices");
+      const auto n = static_cast<std::int64_t>(count);
+      const std::int64_t most = (d + n - 1) / n;
+      const FrozenTensor z = FrozenTensor::freeze(at::arange(d, at::kFloat));
+      std::size_t bytes = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto device = std::make_shared<LazyDevice>();
+        Transfers transfers(device, Transfers::kRingBytes + (1 << 20), from_seconds(5.0));
+        Transfers::DeviceSlot slot;
+        const at::Tensor there = transfers.upload_slice(z, i, count, slot);
+        ASSERT_EQ(there.sizes(), at::IntArrayRef({most * n}));
+        const auto scope = transfers.begin_compute();
+        const std::int64_t begin = std::min(d, static_cast<std::int64_t>(i) * most);
+        const std::int64_t size = std::min(most, d - begin);
+        EXPECT_TRUE(there.narrow(0, begin, size).equal(z.read().narrow(0, begin, size)));
+        EXPECT_EQ(device->uploaded_bytes, sizeof(float) * static_cast<std::size_t>(size));
+        bytes += device->uploaded_bytes;
+        const void* const memory = there.data_ptr();
+        EXPECT_EQ(transfers.upload_slice(z, i, count, slot).data_ptr(), memory);
+      }
+      EXPECT_EQ(bytes, sizeof(float) * static_cast<std::size_t>(d));
+    }
+}
+
 TEST(Transfers, ARingThatIsFullWaitsWithALimit) {
   const auto device = std::make_shared<LazyDevice>();
   Transfers transfers(device, std::size_t{1} << 30, from_seconds(10));

@@ -1,6 +1,7 @@
 #include "actors/run/peer/stager.hpp"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <utility>
 #include <vector>
@@ -17,6 +18,14 @@ namespace {
 // uploads go through, and vectors too small for it. What exceeds it is copied more slowly.
 constexpr std::size_t kStagedModels = 3;
 constexpr std::size_t kStagedSmall = std::size_t{64} << 20;
+
+// On the actor's thread. A thread on other CPUs is slower, but copies the same.
+void bind_thread_of(const StagerConfig& config) {
+  if (config.cpus.empty()) return;
+  if (const auto bound = bind_thread(config.cpus); !bound)
+    spdlog::info("rank {}: a stager's thread is not bound to CPUs: {}", config.rank,
+                 bound.error().message);
+}
 
 std::unique_ptr<Transfers> transfers_of(const StagerConfig& config) {
   const std::size_t pinned = kStagedModels * StagingPool::block_bytes(config.model_bytes) +
@@ -84,6 +93,7 @@ OutgoingStagerActor::behavior_type outgoing_stager(
     OutgoingStagerActor::stateful_pointer<StagerState> self, StagerConfig config) {
   StagerState& state = self->state;
   state.config = std::move(config);
+  bind_thread_of(state.config);
   state.transfers = transfers_of(state.config);
   return {[self, &state](Envelope& envelope) {
             const auto peer = caf::actor_cast<LocalPeerActor>(self->current_sender());
@@ -98,6 +108,7 @@ IncomingStagerActor::behavior_type incoming_stager(
     LocalPeerActor peer, OutgoingStagerActor outgoing) {
   StagerState& state = self->state;
   state.config = std::move(config);
+  bind_thread_of(state.config);
   state.transfers = transfers_of(state.config);
   self->link_to(peer);
   return {

@@ -5,6 +5,7 @@
 
 #include "actors/run/peer/local_peer.hpp"
 #include "gpu/device.hpp"
+#include "gpu/near_cpus.hpp"
 #include "gpu/transfers.hpp"
 #include "net/transport.hpp"
 
@@ -13,6 +14,7 @@ namespace grapevine {
 struct StagerConfig {
   Rank rank = 0;
   std::shared_ptr<DeviceRuntime> device;  // of the rank's model, with streams of this actor's own
+  CpuSet cpus = {};  // to which the actor's own thread is bound, near the device; empty: it is not
   std::shared_ptr<Transport> transport;
   std::uint64_t model_bytes = 0;  // of all parameters
   Duration timeout{0};            // the longest wait for a copy, and for the work before it

@@ -2,7 +2,11 @@
 #include <gtest/gtest.h>
 #include <nccl.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -160,6 +164,83 @@ TEST_F(NcclFaults, AnotherNcclThanTheOneItWasBuiltWithIsRefused) {
     emulated_nccl.version = version;
     EXPECT_TRUE(join().ok()) << version;
   }
+}
+
+// Ranks of one group, each on a thread of its own.
+class NcclRanks : public testing::Test {
+ protected:
+  void TearDown() override {
+    EXPECT_EQ(emulated_nccl.open, 0);
+    EXPECT_EQ(emulated_nccl.misused, 0);
+  }
+
+  using Work = std::function<void(NcclCommunicator&)>;
+  static void run(int size, const Work& work) {
+    const auto id = NcclCommunicator::make_id().value();
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < size; ++rank)
+      ranks.emplace_back([&, rank] {
+        const auto group = NcclCommunicator::join(id, size, rank, kLong);
+        ASSERT_TRUE(group.ok()) << group.error().message;
+        work(**group);
+      });
+    for (std::thread& rank : ranks) rank.join();
+  }
+};
+
+// In place, as a worker's devices do with the slices of z, and into other memory.
+TEST_F(NcclRanks, GatherAndSumWhatAllHave) {
+  constexpr std::size_t kSlice = 5;
+  for (const int size : {1, 2, 3, 4}) {
+    SCOPED_TRACE(size);
+    run(size, [size](NcclCommunicator& group) {
+      const auto ranks = static_cast<std::size_t>(size);
+      std::vector<float> expected(ranks * kSlice);
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<float>(i) + 1;
+      const std::size_t begin = static_cast<std::size_t>(group.rank()) * kSlice;
+      std::vector<float> in_place(expected.size(), -1), other(expected.size(), -1);
+      std::copy_n(expected.begin() + static_cast<std::ptrdiff_t>(begin), kSlice,
+                  in_place.begin() + static_cast<std::ptrdiff_t>(begin));
+      const std::vector<float> own(in_place.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   in_place.begin() + static_cast<std::ptrdiff_t>(begin + kSlice));
+      const auto n = static_cast<std::int64_t>(kSlice);
+      EXPECT_TRUE(
+          group
+              .all_gather(in_place.data(), in_place.data() + begin, n, Element::f32, nullptr, kLong)
+              .ok());
+      EXPECT_TRUE(group.all_gather(other.data(), own.data(), n, Element::f32, nullptr, kLong).ok());
+      EXPECT_TRUE(
+          group.all_reduce(other.data(), other.data(), n * size, Element::f32, nullptr, kLong)
+              .ok());
+      EXPECT_TRUE(group.wait(nullptr, kLong).ok());
+      EXPECT_EQ(in_place, expected);
+      for (float& value : expected) value *= static_cast<float>(size);
+      EXPECT_EQ(other, expected);
+    });
+  }
+}
+
+// One rank does not call it: the others wait in NCCL until the group is aborted for them.
+TEST_F(NcclRanks, AnAbortEndsAGatherThatWaitsForARank) {
+  run(3, [](NcclCommunicator& group) {
+    std::vector<float> all(6);
+    if (group.rank() == 0) return;
+    std::atomic<bool> gathers{false};
+    auto gathering = std::async(std::launch::async, [&] {
+      gathers = true;
+      return group.all_gather(all.data(), all.data() + 2 * group.rank(), 2, Element::f32, nullptr,
+                              kLong);
+    });
+    while (!gathers) std::this_thread::yield();
+    EXPECT_TRUE(group.abort().ok());
+    expect_error(gathering.get(), Errc::peer_down);
+  });
+}
+
+TEST_F(NcclFaults, AGatherOfANegativeLengthIsRefused) {
+  expect_error(group_->all_gather(x_.data(), x_.data(), -1, Element::f32, nullptr, kLong),
+               Errc::bad_input);
+  EXPECT_TRUE(sum().ok()) << "the group is as before";
 }
 
 TEST_F(NcclFaults, AKernelThatDoesNotEndIsEnded) {

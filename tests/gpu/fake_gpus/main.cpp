@@ -18,6 +18,7 @@ void register_fake_gpus() {
   driver.open = [](int gpu) -> Expected<std::shared_ptr<DeviceRuntime>> {
     return fake::open_device(gpu, "a user of GPU " + std::to_string(gpu));
   };
+  driver.pci_address = [](int) -> Expected<std::string> { return std::string("fake:00:00.0"); };
   driver.id = [](int gpu) -> Expected<std::string> { return "fake " + std::to_string(gpu); };
   register_cuda_driver(std::move(driver));
 }

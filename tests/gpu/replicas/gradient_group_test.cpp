@@ -43,6 +43,7 @@ TEST(GradientGroup, WhatMeetsOnTheHostSaysWhy) {
 
 class NoGroup final : public GradientGroup {
  public:
+  Expected<void> all_gather(std::size_t, at::Tensor&) override { return {}; }
   Expected<void> all_reduce_mean(std::size_t, at::Tensor&) override { return {}; }
   void abort() override {}
 };

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -11,6 +12,9 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "gpu/replicas/replica_barrier.hpp"
 #include "tests/gpu/lazy_device.hpp"
@@ -23,12 +27,25 @@ namespace replicated_compute_test {
 constexpr std::int64_t kBatch = 12;
 constexpr Duration kTimeout = std::chrono::seconds(30);
 
-// Sums on the "devices": waits for all replicas, as a collective does.
+// Gathers and sums on the "devices": waits for all replicas, as a collective does.
 class MeetingGroup final : public GradientGroup {
  public:
-  explicit MeetingGroup(std::size_t size) : barrier_(size), gradients_(size) {}
+  explicit MeetingGroup(std::size_t size)
+      : barrier_(size), slices_(size), gradients_(size), calls_(size) {}
 
+  Expected<void> all_gather(std::size_t replica, at::Tensor& flat) override {
+    calls_[replica] += 'g';
+    slices_[replica] = flat;
+    if (auto here = barrier_.wait(kTimeout); !here) return here;
+    const std::int64_t slice = flat.numel() / static_cast<std::int64_t>(slices_.size());
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      const std::int64_t begin = static_cast<std::int64_t>(i) * slice;
+      if (i != replica) flat.narrow(0, begin, slice).copy_(slices_[i].narrow(0, begin, slice));
+    }
+    return barrier_.wait(kTimeout);
+  }
   Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
+    calls_[replica] += 'r';
     gradients_[replica] = gradient;
     if (auto here = barrier_.wait(kTimeout); !here) return here;
     at::Tensor sum = gradients_[0].clone();
@@ -45,10 +62,14 @@ class MeetingGroup final : public GradientGroup {
   }
   int passes() const { return passes_; }
   bool aborted() const { return aborted_; }
+  // 'g' for all_gather(), 'r' for all_reduce_mean(). Between steps.
+  const std::string& calls(std::size_t replica) const { return calls_[replica]; }
 
  private:
   ReplicaBarrier barrier_;
+  std::vector<at::Tensor> slices_;
   std::vector<at::Tensor> gradients_;
+  std::vector<std::string> calls_;  // by replica, which alone writes its own
   std::atomic<int> passes_{0};
   std::atomic<bool> aborted_{false};
 };
@@ -138,6 +159,92 @@ TEST(ReplicatedCompute, IsTheMeanOfItsReplicas) {
   }
 }
 
+// A model of d parameters, each of which has its own share in the result.
+template <std::int64_t kParameters>
+class Few : public torch::nn::Module {
+ public:
+  Few() : w_(register_parameter("w", at::linspace(0.5, 1.5, kParameters))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor shares = at::linspace(-1, 2, kParameters);
+    return at::cat({x, x * 2}, 1) * (w_ * shares).sum();
+  }
+
+ private:
+  at::Tensor w_;
+};
+
+template <std::int64_t kParameters>
+torch::nn::Sequential few_layers() {
+  return torch::nn::Sequential(std::make_shared<Few<kParameters>>());
+}
+
+struct OnDevices {
+  std::vector<std::shared_ptr<LazyDevice>> devices;
+  std::unique_ptr<Compute> compute;
+};
+
+OnDevices on_lazy_devices(std::size_t replicas, const std::shared_ptr<GradientGroup>& group,
+                          const std::function<void(TorchComputeConfig&)>& change) {
+  OnDevices made;
+  made.compute = replicated(replicas, group, [&](TorchComputeConfig& config) {
+    change(config);
+    made.devices.push_back(std::make_shared<LazyDevice>(31 + config.replica));
+    made.devices.back()->pin_with(*made.devices.front());
+    config.runtime = made.devices.back();
+  });
+  return made;
+}
+
+// Whole vectors cross the links of replicas whose gradients are summed on the host.
+TEST(ReplicatedCompute, SlicesGiveTheSameBitsForFewerBytes) {
+  using Layers = torch::nn::Sequential (*)();
+  for (const std::size_t replicas : {2U, 3U, 4U})
+    for (const Layers layers :
+         {Layers{tiny_layers}, Layers{few_layers<1>}, Layers{few_layers<3>}, Layers{few_layers<4>},
+          Layers{few_layers<7>}, Layers{few_layers<1001>}}) {
+      const auto change = [layers](TorchComputeConfig& config) {
+        config.model = tiny_factory(layers);
+      };
+      const auto group = std::make_shared<MeetingGroup>(replicas);
+      const auto reference = replicated(replicas, std::make_shared<MeetingGroup>(replicas), change);
+      const OnDevices sliced = on_lazy_devices(replicas, group, change);
+      const OnDevices whole = on_lazy_devices(replicas, nullptr, change);
+      // Three replicas without pinned memory.
+      for (const auto& device : sliced.devices) device->pages = replicas != 3;
+      const std::int64_t d = reference->dimension();
+      SCOPED_TRACE(testing::Message() << replicas << " replicas, " << d << " parameters");
+
+      constexpr Step kSteps = 3;
+      std::vector<std::pair<FrozenTensor, FrozenTensor>> values;  // found, expected
+      std::string calls;
+      for (Step step = 0; step < kSteps; ++step) {
+        const FrozenTensor z = point(*reference, step);
+        const Gradient expected = reference->gradient(tiny_request(z, step));
+        const Gradient found = sliced.compute->gradient(tiny_request(z, step));
+        const Gradient other = whole.compute->gradient(tiny_request(z, step));
+        ASSERT_EQ(expected.error + found.error + other.error, "");
+        EXPECT_TRUE(found.value.sole_owner());
+        values.emplace_back(found.value, expected.value);
+        EXPECT_EQ(found.loss, expected.loss);
+        EXPECT_TRUE(z.sole_owner());
+        calls += "gr";
+      }
+      for (const auto& [found, expected] : values)
+        EXPECT_TRUE(at::equal(found.read(), expected.read()));
+      // Batches, buffers and figures cross in both.
+      for (std::size_t i = 0; i < replicas; ++i) {
+        const auto slice = static_cast<std::size_t>(flat_slice(d, i, replicas).size);
+        EXPECT_LE(slice, (static_cast<std::size_t>(d) + replicas - 1) / replicas);
+        const std::size_t saved =
+            (static_cast<std::size_t>(d) - slice) * sizeof(float) * std::size_t{kSteps};
+        const LazyDevice &few = *sliced.devices[i], &all = *whole.devices[i];
+        EXPECT_EQ(all.uploaded_bytes - few.uploaded_bytes, saved) << "replica " << i;
+        EXPECT_EQ(all.downloaded_bytes - few.downloaded_bytes, saved) << "replica " << i;
+        EXPECT_EQ(group->calls(i), calls);
+      }
+    }
+}
+
 // Without batch norm, a batch in slices is the batch: the samples are the same, and so the mean; in
 // whatever way samples are put together.
 TEST(ReplicatedCompute, ComputesWhatOneDeviceWould) {
@@ -188,14 +295,18 @@ TEST(ReplicatedCompute, ReusesRecycledMemory) {
   EXPECT_EQ(compute->gradient(std::move(request)).value.raw(), memory);
 }
 
-// One replica cannot read its batch; the others are on their way into the group, and wait there.
-// The next step begins anew.
+enum class Sum { on_host, in_group, in_group_of_slices };
+
+// One replica cannot read its batch; the others are on their way into the group, and wait there:
+// for its slice of the parameters, where they are gathered. The next step begins anew.
 TEST(ReplicatedCompute, AFailureEndsTheOthersWait) {
-  for (const bool on_devices : {false, true}) {
-    SCOPED_TRACE(on_devices);
+  for (const Sum sum : {Sum::on_host, Sum::in_group, Sum::in_group_of_slices}) {
+    SCOPED_TRACE(static_cast<int>(sum));
+    const bool on_devices = sum != Sum::on_host;
     std::atomic<bool> broken{false};
     const auto group = on_devices ? std::make_shared<MeetingGroup>(3) : nullptr;
-    const auto compute = replicated(3, group, [&broken](TorchComputeConfig& config) {
+    const auto compute = replicated(3, group, [&broken, sum](TorchComputeConfig& config) {
+      if (sum == Sum::in_group_of_slices) config.runtime = std::make_shared<LazyDevice>();
       config.name = "rank 4, replica " + std::to_string(config.replica);
       if (config.replica == 1)
         config.data = std::make_shared<const TinyData>(
@@ -207,13 +318,15 @@ TEST(ReplicatedCompute, AFailureEndsTheOthersWait) {
     const FrozenTensor z = point(*compute, 1);
     ASSERT_EQ(compute->gradient(tiny_request(z, 0)).error, "");
     broken = true;
-    EXPECT_EQ(compute->gradient(tiny_request(z, 1)).error,
+    // Not the next step, whose batch is on the device already.
+    EXPECT_EQ(compute->gradient(tiny_request(z, 10)).error,
               "rank 4, replica 1: image 7 is cut short");
     EXPECT_TRUE(z.sole_owner());
     broken = false;
-    EXPECT_EQ(compute->gradient(tiny_request(z, 2)).error == "", !on_devices);
+    EXPECT_EQ(compute->gradient(tiny_request(z, 20)).error == "", !on_devices);
     if (group) {
       EXPECT_TRUE(group->aborted());
+      EXPECT_EQ(group->calls(0), sum == Sum::in_group ? "rrr" : "grgg");
     }
   }
 }
@@ -221,6 +334,9 @@ TEST(ReplicatedCompute, AFailureEndsTheOthersWait) {
 // Says nothing until it is aborted.
 class SilentGroup final : public GradientGroup {
  public:
+  Expected<void> all_gather(std::size_t replica, at::Tensor& flat) override {
+    return all_reduce_mean(replica, flat);
+  }
   Expected<void> all_reduce_mean(std::size_t, at::Tensor&) override {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return aborted_; });
@@ -239,12 +355,18 @@ class SilentGroup final : public GradientGroup {
 };
 
 TEST(ReplicatedCompute, AStepThatTakesTooLongIsGivenUp) {
-  const auto group = std::make_shared<SilentGroup>();
-  std::vector<std::unique_ptr<Compute>> parts;
-  for (std::size_t i = 0; i < 2; ++i) parts.push_back(make_tiny(config_of(i, 2, group)));
-  ReplicatedCompute compute(std::move(parts), group, std::chrono::milliseconds(50));
-  EXPECT_EQ(compute.gradient(tiny_request(compute.initial_parameters())).error,
-            "rank 1: the group was aborted");
+  for (const bool slices : {false, true}) {
+    const auto group = std::make_shared<SilentGroup>();
+    std::vector<std::unique_ptr<Compute>> parts;
+    for (std::size_t i = 0; i < 2; ++i) {
+      TorchComputeConfig config = config_of(i, 2, group);
+      if (slices) config.runtime = std::make_shared<LazyDevice>();
+      parts.push_back(make_tiny(std::move(config)));
+    }
+    ReplicatedCompute compute(std::move(parts), group, std::chrono::milliseconds(50));
+    EXPECT_EQ(compute.gradient(tiny_request(compute.initial_parameters())).error,
+              "rank 1: the group was aborted");
+  }
 }
 
 // Compute must not throw; where one does, that is an error like others.
@@ -271,23 +393,26 @@ TEST(ReplicatedCompute, AnExceptionIsAnErrorOfTheStep) {
 // A gradient that overflows in one replica does so in all, and all compute it again: else they
 // would meet in different passes. Factors are powers of two, so nothing is lost.
 TEST(ReplicatedCompute, AllComputeAnOverflowAgain) {
-  const auto make = [](const std::shared_ptr<GradientGroup>& group, bool scale_loss) {
-    return replicated(2, group, [scale_loss](TorchComputeConfig& config) {
+  const auto make = [](const std::shared_ptr<GradientGroup>& group, bool scale_loss, bool lazy) {
+    return replicated(2, group, [scale_loss, lazy](TorchComputeConfig& config) {
+      if (lazy) config.runtime = std::make_shared<LazyDevice>(5 + config.replica);
       const bool narrow = config.replica == 0;
       config.model = tiny_factory(narrow ? narrow_layers<100> : narrow_layers<1'000'000'000>);
       config.scale_loss = scale_loss;
     });
   };
-  const auto group = std::make_shared<MeetingGroup>(2);
-  const auto plain = make(std::make_shared<MeetingGroup>(2), false);
-  const auto scaled = make(group, true);
-  for (Step step = 0; step < 3; ++step) {
-    const Gradient a = plain->gradient(tiny_request(plain->initial_parameters(), step));
-    const Gradient b = scaled->gradient(tiny_request(plain->initial_parameters(), step));
-    ASSERT_EQ(a.error + b.error, "");
-    EXPECT_TRUE(at::equal(a.value.read(), b.value.read()));
+  for (const bool lazy : {false, true}) {
+    const auto group = std::make_shared<MeetingGroup>(2);
+    const auto plain = make(std::make_shared<MeetingGroup>(2), false, false);
+    const auto scaled = make(group, true, lazy);
+    for (Step step = 0; step < 3; ++step) {
+      const Gradient a = plain->gradient(tiny_request(plain->initial_parameters(), step));
+      const Gradient b = scaled->gradient(tiny_request(plain->initial_parameters(), step));
+      ASSERT_EQ(a.error + b.error, "");
+      EXPECT_TRUE(at::equal(a.value.read(), b.value.read()));
+    }
+    EXPECT_GT(group->passes(), 3);
   }
-  EXPECT_GT(group->passes(), 3);
 }
 
 }  // namespace replicated_compute_test

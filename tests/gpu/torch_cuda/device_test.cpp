@@ -1,6 +1,7 @@
 // CUDA behind DeviceRuntime.
 #include <gtest/gtest.h>
 
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -44,6 +45,21 @@ TEST(CudaDevice, HasAnIdOfItsOwn) {
   ASSERT_TRUE(ids.ok()) << ids.error().message;
   EXPECT_EQ(std::set<std::string>(ids->begin(), ids->end()).size(), all.size());
   EXPECT_EQ(device_ids(all).value(), *ids);
+}
+
+// As the system writes it: the name of a folder.
+TEST(CudaDevice, HasAPciAddressInLowerCase) {
+  if (const auto why = too_few_gpus(1); !why.empty()) GTEST_SKIP() << why;
+  std::set<std::string> all;
+  for (int i = 0; i < gpus_here(); ++i) {
+    const auto address = pci_address({at::kCUDA, static_cast<at::DeviceIndex>(i)});
+    ASSERT_TRUE(address.ok()) << address.error().message;
+    EXPECT_TRUE(
+        std::regex_match(*address, std::regex("[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-7]")))
+        << *address;
+    all.insert(*address);
+  }
+  EXPECT_EQ(static_cast<int>(all.size()), gpus_here());
 }
 
 }  // namespace

@@ -28,8 +28,13 @@ class NcclReplicas : public testing::Test {
     ASSERT_NE(group_, nullptr);
   }
 
+  // An odd number of parameters: the second replica's slice is shorter.
+  static torch::nn::Sequential odd_layers() {
+    return torch::nn::Sequential(torch::nn::Linear(torch::nn::LinearOptions(3, 9).bias(false)),
+                                 torch::nn::Tanh(), torch::nn::Linear(9, 6));
+  }
   static TorchComputeConfig config_of(std::size_t replica) {
-    TorchComputeConfig config = tiny_config(plain_layers, 0, 2, 12);
+    TorchComputeConfig config = tiny_config(odd_layers, 0, 2, 12);
     config.replica = replica;
     config.replicas = 2;
     config.timeout = kTimeout;
@@ -54,7 +59,7 @@ class NcclReplicas : public testing::Test {
 
 TEST_F(NcclReplicas, ComputeWhatOneCpuWould) {
   const auto several = replicated();
-  const auto one = make_tiny(tiny_config(plain_layers, 0, 2, 12));
+  const auto one = make_tiny(tiny_config(odd_layers, 0, 2, 12));
   for (Step step = 0; step < 20; ++step) {
     at::manual_seed(static_cast<std::uint64_t>(step));
     const FrozenTensor z = FrozenTensor::freeze(at::randn({one->dimension()}));

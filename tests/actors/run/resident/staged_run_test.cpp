@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -217,6 +218,19 @@ TEST_F(StagedRun, OnThreadsOfItsOwn) {
     virtual_run_test::expect_all_accounted(result);
     EXPECT_THAT(fake::violations(), IsEmpty());
   }
+}
+
+// In virtual time they run on the thread of the run.
+TEST_F(StagedRun, StagersRunOnTheCpusThatTheyAreGiven) {
+  const CpuSet own = thread_cpus().value();
+  const CpuSet one = {*own.begin()};
+  std::thread([&] {
+    RunConfig run = spread(make_resident(scenario_of("sgp"), 2));
+    for (PeerDevice& device : run.peer_devices) device.stager_cpus = one;
+    run_well(std::move(run));
+    EXPECT_EQ(thread_cpus().value(), one);
+  }).join();
+  EXPECT_EQ(thread_cpus().value(), own);
 }
 
 // A device that does not answer ends the run with the rank and the reason.

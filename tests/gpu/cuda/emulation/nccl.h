@@ -1,5 +1,6 @@
-// The calls of NCCL that gpu/cuda makes, for groups of one in host memory, with faults on demand.
-// In a larger group the others never come.
+// The calls of NCCL that gpu/cuda makes, for groups in host memory whose ranks are threads, with
+// faults on demand. A collective of several ranks sums float32 only, and is taken once all ranks
+// have called it.
 // NOLINTBEGIN(readability-identifier-naming): the names are NCCL's
 #pragma once
 #include <cuda_runtime_api.h>
@@ -46,6 +47,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t communicator);
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t n, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t communicator, cudaStream_t stream);
 ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t n, ncclDataType_t type, int root,
+                           ncclComm_t communicator, cudaStream_t stream);
+ncclResult_t ncclAllGather(const void* in, void* out, std::size_t n, ncclDataType_t type,
                            ncclComm_t communicator, cudaStream_t stream);
 ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t n, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t communicator, cudaStream_t stream);

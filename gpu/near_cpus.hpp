@@ -1,0 +1,52 @@
+// CPUs near a GPU: the threads that launch its work run on its NUMA node.
+#pragma once
+#include <c10/core/Device.h>
+
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gpu/device.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+using CpuSet = std::set<int>;  // numbers of CPUs, as the kernel has them
+
+inline constexpr int kMostCpus = 8192;
+inline constexpr const char* kPciDevices = "/sys/bus/pci/devices";
+
+// The CPUs of a list of the kernel, such as "0-15,32-47\n"; of an empty one, none. nullopt: it is
+// no such list, or has a CPU from kMostCpus on. Pure.
+std::optional<CpuSet> parse_cpus(const std::string& text);
+// The shortest such list, without a line break. Pure.
+std::string cpus_text(const CpuSet& cpus);
+
+// On which the calling thread may run. Errors: the system's.
+Expected<CpuSet> thread_cpus();
+// The calling thread runs on these from now on, and so do the threads that it creates later, such
+// as the OpenMP threads of its operations. REQUIRES: in [0, kMostCpus). Errors: the system's, also
+// where none of them is available; the thread is then bound as before.
+Expected<void> bind_thread(const CpuSet& cpus);
+
+// The CPUs of the calling thread that are near the GPU `device`: those that `pci_devices` (a folder
+// as kPciDevices is) has in <PCI address of the GPU>/local_cpulist. So the binding by a scheduler
+// remains in force. Never empty, never all of the thread's CPUs. Errors, as a clause that says why
+// there is nothing to choose: the address or the list is not known, no CPU of the thread is near,
+// all are.
+Expected<CpuSet> near_cpus(at::Device device,
+                           const std::filesystem::path& pci_devices = kPciDevices);
+
+// The threads of one operation that wait for each other where they share a CPU: `threads`, but no
+// more than the smallest set has CPUs. REQUIRES: no set is empty. Pure.
+int threads_within(int threads, const std::vector<CpuSet>& sets);
+
+// Binds the threads that launch work on the runtime's device: the calling one, and the one on which
+// LibTorch runs the backward passes on that device for all threads of the process. It would
+// otherwise inherit the CPUs of the first thread that computes a gradient, on whichever device.
+// Errors: bind_thread()'s; failed where LibTorch throws.
+Expected<void> bind_launching_threads(DeviceRuntime& runtime, const CpuSet& cpus);
+
+}  // namespace grapevine
