@@ -51,9 +51,10 @@ class PartMemory final : public TensorMemory {
 
 // Of the kind of `like`; undefined where any memory serves.
 at::Tensor allocated_like(const FrozenTensor& like, at::IntArrayRef sizes) {
-  if (!like.defined() || !like.device().is_cpu() || has_send_memory()) return {};
-  const TensorMemory* const memory = memory_of(like.read());
-  return memory == nullptr ? at::Tensor() : memory->allocate_like(sizes, like.dtype());
+  const bool on_host = like.defined() && like.device().is_cpu();
+  const TensorMemory* const memory = on_host ? memory_of(like.read()) : nullptr;
+  if (memory == nullptr || has_send_memory()) return {};
+  return memory->allocate_like(sizes, like.dtype());
 }
 
 std::uint64_t bytes_of(at::IntArrayRef sizes, at::ScalarType dtype) {
