@@ -78,6 +78,14 @@ bool is_of(const CLI::Option& option, const std::string& text, const std::string
   });
 }
 
+// What an option or a positional argument is, in brackets: its line of the help as far as the first
+// clause goes.
+std::string meaning_of(const CLI::Option& option) {
+  const std::string line = option.get_description();
+  const std::size_t end = std::min({line.size(), line.find("; "), line.find(". ")});
+  return line.empty() ? "" : " (" + line.substr(0, end) + ")";
+}
+
 std::string extras_message(const VerbUsage& usage, const std::string& help) {
   const std::vector<std::string> extras = usage.app.remaining();
   for (const std::string& extra : extras)
@@ -102,12 +110,12 @@ std::string usage_message(const VerbUsage& usage, const CLI::ParseError& error) 
       return at_option(usage, *option, value + (is_switch ? "true or false" : "another value")) +
              ": " + help;
     }
-    const std::string meaning = " (" + option->get_description() + ")";
-    if (text == name + " is required") return name + " is missing" + meaning + ": " + help;
+    if (text == name + " is required")
+      return name + " is missing" + meaning_of(*option) + ": " + help;
     if (!is_of(*option, text, ": ")) continue;
     const bool missing = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
     const std::string count =
-        option->count() > 1 ? "is given more than once" : "needs a value" + meaning;
+        option->count() > 1 ? "is given more than once" : "needs a value" + meaning_of(*option);
     const std::string what = missing ? count : text.substr(name.size() + 2);
     return at_option(usage, *option, what) + ": " + help;
   }

@@ -218,7 +218,7 @@ void print_table(const Topology& topology, std::ostream& out) {
 class TopologyCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("name", name_, "graph: one of those listed below, or file:PATH")->required();
+    app.add_option("name", name_, "a graph by its name, or file:PATH")->required();
     add_option(app, "ranks", ranks_, "number of ranks");
     add_option(app, "peers", peers_, "destinations of a rank in a round");
     add_switch(app, "json", json_, "print one JSON object");

@@ -202,20 +202,20 @@ class HeadRun {
     return requeue_ || signals_.stop_requested() || hub_->stop_requested();
   }
 
-  RunEnding ending_of(RunResult& result) {
+  RunEnding ending_of(const RunResult& result) const {
     RunEnding ending;
     ending.date = date_;
     ending.thread_left_behind = console_.thread_left_behind;
     ending.stop_requested = [this] { return stop_requested(); };
     ending.reported_steps = output_->reported_steps();
     ending.early = result.interrupted && tally_->wants_stop() && !stop_requested();
-    if (ending.early) result.interrupted = false;  // as far as the user is concerned, it is done
-    if (in_place_ && !tally_->begun()) ending.before = summary_before(job_, result);
     return ending;
   }
 
   Expected<void> report(RunResult& result) {
-    const RunEnding ending = ending_of(result);
+    RunEnding ending = ending_of(result);
+    if (ending.early) result.interrupted = false;  // as far as the user is concerned, it is done
+    if (in_place_ && !tally_->begun()) ending.before = summary_before(job_, result);
     // A run without a step keeps the files of an earlier run.
     if (!tally_->begun() && result.error && has_summary(job_.out)) return *result.error;
     if (!tally_->begun() && result.interrupted && output_in_use_)

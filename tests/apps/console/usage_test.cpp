@@ -40,7 +40,10 @@ TEST(Usage, SaysWhatAValueShouldBe) {
       {{"train", "--threads", "99999999999"},
        "--threads '99999999999': expected a whole number, less than 2147483647"},
       {{"train", "--lr", "abc"}, "--lr 'abc': expected a number: see 'grapevine train --help'"},
-      {{"train", "--lr"}, "--lr needs a value ("},
+      {{"train", "--lr"}, "--lr needs a value (learning rate"},
+      {{"train", "--timeout"},
+       "--timeout needs a value (seconds without a step of any rank after which the run fails): "
+       "see 'grapevine train --help'"},
       {{"launch", "-n", "2", "-n", "3", "--", "average"}, "--processes is given more than once"},
       {{"train", "--epochs", "inf"}, "--epochs inf: expected a number above 0"},
       {{"train", "--json=maybe"}, "--json"},
@@ -50,10 +53,17 @@ TEST(Usage, SaysWhatAValueShouldBe) {
       {{"train", "a.toml", "b.toml"}, "unexpected argument 'b.toml': see 'grapevine train --help'"},
       {{"topology", "ring", "-n", "8"}, "unknown option '-n': did you mean '--ranks'?"},
       {{"trace", "run", "--blame"}, "--blame needs a value (all | slowest | STEP: what made"},
-      {{"topology"}, "name is missing ("},
+      {{"topology"}, "name is missing (a graph by its name, or file:PATH): see"},
       {{"bench", "p2p", "--bytes", "1,x"}, "--bytes 'x': expected a whole number"},
       {{"launch", "-n", "two", "--", "train"}, "--processes 'two': expected a whole number"}};
   for (const auto& [arguments, line] : cases) expect_usage_error(run_here(arguments), line);
+}
+
+TEST(Usage, TheHelpShowsTheCommandsOfAVerbInColumns) {
+  const ProcessResult result = run_here({"wiring", "--help"});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_NE(result.out.find("\nlist                presets with their papers\n"), std::string::npos)
+      << result.describe();
 }
 
 // "010" is ten: the parser of the command line would read eight.

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
 #include <string>
+#include <vector>
 
 namespace grapevine {
 namespace display_width_test {
@@ -29,6 +32,34 @@ TEST(TextTest, TruncationNeverSplitsACharacterOrExceedsTheWidth) {
     EXPECT_THAT(text, StartsWith(cut));
   }
   EXPECT_EQ(truncate_to_width("日本", 3), "日");
+}
+
+TEST(TextTest, WrappedLinesKeepTheirWordsAndBlanks) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(wrapped_lines("", 10, "  "), Lines({""}));
+  EXPECT_EQ(wrapped_lines("one two three", 8, ""), Lines({"one two", "three"}));
+  EXPECT_EQ(wrapped_lines("  one two three", 9, "    "), Lines({"  one two", "    three"}))
+      << "the first line keeps its own indent";
+  EXPECT_EQ(wrapped_lines("a verylongword b", 6, "  "), Lines({"a", "  verylongword", "  b"}))
+      << "a word is never broken";
+  EXPECT_EQ(wrapped_lines("key   value", 20, ""), Lines({"key   value"})) << "columns stay columns";
+  EXPECT_EQ(wrapped_lines("日本 日本", 8, ""), Lines({"日本", "日本"})) << "columns, not bytes";
+}
+
+TEST(TextTest, WrappedLinesFitWhereWordsDo) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 200; ++i) {
+    std::string text;
+    for (std::uint32_t words = random() % 20 + 1; words > 0; --words)
+      text += std::string(random() % 9 + 1, 'x') + (words > 1 ? " " : "");
+    const int columns = static_cast<int>(random() % 30) + 12;
+    std::string joined;
+    for (const std::string& line : wrapped_lines(text, columns, "  ")) {
+      EXPECT_LE(display_width(line), columns) << text;
+      joined += (joined.empty() ? line : " " + line.substr(2));
+    }
+    EXPECT_EQ(joined, text);
+  }
 }
 
 }  // namespace display_width_test
