@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <memory>
-
 #include "actors/clock_time.hpp"
 #include "actors/cluster/rendezvous_host.hpp"
 #include "messages/exit_code.hpp"
@@ -22,13 +20,6 @@ Error started_twice(const Join& first, const Join& second) {
 }
 
 }  // namespace
-
-void RendezvousState::refuse(Participant& participant, const Error& error) {
-  ignore("refused: " + error.message);
-  participant.answer.deliver(refusal(error));
-}
-
-// ---- before the run has begun ----
 
 void RendezvousState::on_claim(Participant second) {
   const std::int32_t process = second.join.process;
@@ -76,32 +67,6 @@ std::string RendezvousState::silence_of(const Participant& participant) const {
   const Duration since = clock_time(self_->clock()) - participant.since;
   return fmt::format("{} joined {} s ago and has not answered for {} s", name_of(participant.join),
                      seconds_of(since), seconds_of(config_.answer_timeout));
-}
-
-// ---- once it has begun ----
-
-// `late` has waited for its place. Where another process has it, the reason tells a process that is
-// only silent from one that trains.
-void RendezvousState::refuse_without_place(Participant late, const Place& place) {
-  const std::int32_t process = late.join.process;
-  const auto holder = participants_.find(process);
-  const bool taken = place.reason == kPlaceTaken && holder != participants_.end() &&
-                     static_cast<bool>(holder->second.join.agent);
-  if (!taken) return refuse(late, bad_input(name_of(late.join) + " " + place.reason));
-  const std::string name = name_of(late.join), host = holder->second.join.host;
-  const auto waiting = std::make_shared<Participant>(std::move(late));
-  self_->request(holder->second.join.agent, config_.answer_timeout, Ping{})
-      .then(
-          [this, waiting, name, host](Pong) {
-            refuse(*waiting, bad_input(fmt::format("{} {} The one on {} has the place and answers",
-                                                   name, kPlaceTaken, host)));
-          },
-          [this, waiting, name, host](const caf::error&) {
-            refuse(*waiting,
-                   bad_input(fmt::format("{} finds its place taken: the one on {} {}: end that "
-                                         "process, or give a --join-timeout longer than --timeout",
-                                         name, host, kPlaceOfSilent)));
-          });
 }
 
 }  // namespace grapevine
