@@ -1,6 +1,6 @@
 // Two processes with one number: the rendezvous asks the first one whether it lives. A process that
-// is suspended, or whose machine has failed, keeps its connection until its silence has lasted for
-// --timeout, and its launcher may have started another one by then.
+// is suspended, or whose machine has failed, keeps its connection until its silence has lasted long
+// enough (heartbeats_for()), and its launcher may have started another one by then.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -11,8 +11,6 @@
 namespace grapevine {
 namespace {
 
-int seconds_of(Duration duration) { return static_cast<int>(to_seconds(duration)); }
-
 Error started_twice(const Join& first, const Join& second) {
   return bad_input(
       fmt::format("process {} was started twice, on {} and {}: give each process a rank of its own",
@@ -21,34 +19,39 @@ Error started_twice(const Join& first, const Join& second) {
 
 }  // namespace
 
+// A request fails at once where the process has ended, or its connection.
+RendezvousState::Life RendezvousState::life_after(const caf::error& error) {
+  return error == caf::sec::request_timeout ? Life::silent : Life::ended;
+}
+
 void RendezvousState::on_claim(Participant second) {
   const std::int32_t process = second.join.process;
   const Join& first = participants_.at(process).join;
-  const auto other = claims_.find(process);
-  const bool known = !first.agent || !second.join.agent || other != claims_.end();
-  if (known) {  // process 0 is this one, and of three processes two have come just now
-    const Error twice =
-        started_twice(other == claims_.end() ? first : other->second.join, second.join);
-    second.answer.deliver(refusal(twice));
-    return refuse_all(twice);
-  }
+  if (!first.agent || !second.join.agent)  // process 0 is this one
+    return refuse_start(second.answer, started_twice(first, second.join));
+  // Of three processes two have come just now.
+  if (const auto other = claims_.find(process); other != claims_.end())
+    return refuse_start(second.answer, started_twice(other->second.join, second.join));
   self_->monitor(second.join.agent);
   claims_.emplace(process, std::move(second));
   const std::string nonce = first.nonce;
   self_->request(first.agent, config_.answer_timeout, Ping{})
-      .then([this, process, nonce](Pong) { on_claim_settled(process, nonce, true); },
-            [this, process, nonce](const caf::error&) { on_claim_settled(process, nonce, false); });
+      .then([this, process, nonce](Pong) { on_claim_settled(process, nonce, Life::answers); },
+            [this, process, nonce](const caf::error& error) {
+              on_claim_settled(process, nonce, life_after(error));
+            });
 }
 
 // `nonce`: of the participant that was asked.
-void RendezvousState::on_claim_settled(std::int32_t process, const std::string& nonce,
-                                       bool answers) {
+void RendezvousState::on_claim_settled(std::int32_t process, const std::string& nonce, Life life) {
   const auto first = participants_.find(process);
   const auto claim = claims_.find(process);
   // Either may have ended meanwhile, or the run has begun.
   if (first == participants_.end() || first->second.join.nonce != nonce || claim == claims_.end())
     return;
-  if (answers) return refuse_all(started_twice(first->second.join, claim->second.join));
+  if (life == Life::ended) return on_participant_end(process);
+  if (life == Life::answers)
+    return refuse_all(started_twice(first->second.join, claim->second.join));
   const std::string silence = silence_of(first->second), name = name_of(claim->second.join);
   if (admitted_)  // the others connect to it
     return refuse_all({Errc::peer_down, fmt::format("{}, and {} asks for its place: end the silent "
@@ -66,7 +69,7 @@ void RendezvousState::on_claim_settled(std::int32_t process, const std::string& 
 std::string RendezvousState::silence_of(const Participant& participant) const {
   const Duration since = clock_time(self_->clock()) - participant.since;
   return fmt::format("{} joined {} s ago and has not answered for {} s", name_of(participant.join),
-                     seconds_of(since), seconds_of(config_.answer_timeout));
+                     whole_seconds(since), whole_seconds(config_.answer_timeout));
 }
 
 }  // namespace grapevine

@@ -37,46 +37,47 @@ Admission RendezvousState::refusal(const Error& error) {
   return admission;
 }
 
-void RendezvousState::refuse(Participant& participant, const Error& error) {
+void RendezvousState::refuse(Answer& answer, const Error& error) {
   ignore("refused: " + error.message);
-  participant.answer.deliver(refusal(error));
+  answer.deliver(refusal(error));
+}
+
+// That process, and with it all others.
+void RendezvousState::refuse_start(Answer& answer, const Error& error) {
+  answer.deliver(refusal(error));
+  refuse_all(error);
 }
 
 caf::result<Admission> RendezvousState::on_join(Join& join) {
   Answer answer = self_->make_response_promise<Admission>();
   if (const auto belongs = check_membership(join); !belongs) {
-    ignore("refused: " + belongs.error().message);
-    answer.deliver(refusal(belongs.error()));
+    refuse(answer, belongs.error());
     return answer;
   }
-  const std::int32_t process = join.process;
-  if (is_early(join)) {
-    if (const auto same = check_identity(join, {}); !same) {
-      ignore("refused: " + same.error().message);
-      answer.deliver(refusal(same.error()));
-      return answer;
-    }
-    if (join.agent) self_->monitor(join.agent);
-    early_.push_back({std::move(join), answer, clock_time(self_->clock())});
-    return answer;
-  }
-  if (const auto checked = check_member(join); !checked) {
-    answer.deliver(refusal(checked.error()));
-    if (!begun_) refuse_all(checked.error());
-    return answer;
-  }
-  if (begun_) {
-    on_late_join(join, answer);
-    return answer;
-  }
+  const bool early = is_early(join);
   Participant participant{std::move(join), answer, clock_time(self_->clock())};
-  if (participants_.count(process) > 0) {
-    on_claim(std::move(participant));
-    return answer;
-  }
+  if (early)
+    on_early_join(std::move(participant));
+  else
+    on_member_join(std::move(participant));
+  return answer;
+}
+
+void RendezvousState::on_early_join(Participant early) {
+  if (const auto same = check_identity(early.join, {}); !same)
+    return refuse(early.answer, same.error());
+  if (early.join.agent) self_->monitor(early.join.agent);
+  early_.push_back(std::move(early));
+}
+
+void RendezvousState::on_member_join(Participant participant) {
+  if (const auto checked = check_member(participant.join); !checked)
+    return begun_ ? refuse(participant.answer, checked.error())
+                  : refuse_start(participant.answer, checked.error());
+  if (begun_) return on_late_join(std::move(participant));
+  if (participants_.count(participant.join.process) > 0) return on_claim(std::move(participant));
   if (participant.join.agent) self_->monitor(participant.join.agent);
   seat(std::move(participant));
-  return answer;
 }
 
 void RendezvousState::seat(Participant participant) {
@@ -95,6 +96,10 @@ void RendezvousState::admit_if_complete() {
 
 std::string RendezvousState::name_of(const Join& join) {
   return fmt::format("process {} on {}", join.process, join.host);
+}
+
+int RendezvousState::whole_seconds(Duration duration) {
+  return static_cast<int>(to_seconds(duration));
 }
 
 bool RendezvousState::proves(const Join& join) const {
@@ -168,7 +173,7 @@ constexpr char kServersKey[] = "wiring.servers";
 
 std::string value_of(const std::map<std::string, std::string>& identity, const std::string& key) {
   const auto it = identity.find(key);
-  return it == identity.end() ? std::string("nothing") : it->second;
+  return it == identity.end() ? std::string(kNotStated) : it->second;
 }
 
 }  // namespace
@@ -324,11 +329,7 @@ void RendezvousState::begin_run() {
   begun_ = true;
   for (auto& [process, second] : std::exchange(claims_, {}))
     early_.push_back(std::move(second));  // the participant trains: it may be lost later
-  for (Participant& early : std::exchange(early_, {}))
-    if (const auto checked = check_member(early.join); checked)
-      on_late_join(early.join, early.answer);
-    else
-      early.answer.deliver(refusal(checked.error()));
+  for (Participant& early : std::exchange(early_, {})) on_member_join(std::move(early));
 }
 
 // ---- losses and deadlines ----
@@ -351,41 +352,51 @@ void RendezvousState::on_down(const caf::down_msg& down) {
         return entry.second.join.agent && entry.second.join.agent.address() == down.source;
       });
   if (participant == participants_.end()) return admit_if_complete();
-  const std::int32_t process = participant->first;
+  on_participant_end(participant->first);
+}
+
+// Before the run has begun. While others are missing, its launcher may start it again.
+void RendezvousState::on_participant_end(std::int32_t process) {
+  const auto participant = participants_.find(process);
   const std::string who = name_of(participant->second.join);
-  if (admitted_)
+  const bool replaced = claims_.count(process) > 0;
+  if (admitted_ || (overdue_ && !replaced))
     return refuse_all({Errc::peer_down, who + " ended before training began, or cannot be reached "
                                               "any more; its own output says why"});
-  spdlog::warn("{} joined and then ended: waiting for its restart", who);
+  spdlog::warn("{} joined and then ended: {}", who,
+               replaced ? "another one takes its place" : "waiting for its restart");
   participant->second.answer.deliver(refusal({Errc::peer_down, who + " is gone"}));
   participants_.erase(participant);
   if (auto second = claims_.extract(process); !second.empty()) seat(std::move(second.mapped()));
 }
 
-// Names the missing processes to the user.
+// Names the missing processes to the user. None is missing while a participant is asked whether it
+// lives.
 void RendezvousState::on_notice() {
   if (refused_ || begun_) return;
   const std::size_t present = admitted_ ? ready_.size() : participants_.size();
-  spdlog::warn("waiting for {} of {} processes ({}) {} {}",
-               static_cast<std::size_t>(config_.initial) - present, config_.initial, missing(),
-               admitted_ ? "to connect to the others, process 0 is at" : "to join at",
-               config_.where);
+  const std::size_t absent = static_cast<std::size_t>(config_.initial) - present;
+  if (absent > 0)
+    spdlog::warn("waiting for {} of {} processes ({}) {} {}", absent, config_.initial, missing(),
+                 admitted_ ? "to connect to the others, process 0 is at" : "to join at",
+                 config_.where);
   self_->delayed_send(RendezvousActor{self_}, kNextNotice, JoinNotice{});
 }
 
+// Where all have joined, and one of them is asked whether it lives, the end of another one ends the
+// start from now on.
 void RendezvousState::on_deadline(JoinDeadline deadline) {
   if (refused_ || begun_ || deadline.connecting != admitted_) return;
-  const bool late = admitted_ ? static_cast<std::int32_t>(ready_.size()) < config_.initial
-                              : static_cast<std::int32_t>(participants_.size()) < config_.initial;
-  if (!late) return;
-  const auto in_seconds = [](Duration timeout) { return static_cast<int>(to_seconds(timeout)); };
+  const std::size_t present = admitted_ ? ready_.size() : participants_.size();
+  overdue_ = present == static_cast<std::size_t>(config_.initial);
+  if (overdue_) return;
   refuse_all({Errc::timeout,
               admitted_ ? fmt::format("process {} did not connect within {} s of joining: is it "
                                       "suspended? Its own output may say why",
-                                      missing(), in_seconds(timeout_of_connecting()))
+                                      missing(), whole_seconds(timeout_of_connecting()))
                         : fmt::format("process {} did not join within {} s: is it started, and can "
                                       "it reach process 0?",
-                                      missing(), in_seconds(config_.timeout))});
+                                      missing(), whole_seconds(config_.timeout))});
 }
 
 std::string RendezvousState::missing() const {

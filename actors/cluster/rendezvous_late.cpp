@@ -1,5 +1,5 @@
-// Once the run has begun: processes that ask for its job, and processes that take the place of a lost
-// one.
+// Once the run has begun: processes that ask for its job, and processes that take the place of a
+// lost one.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -19,6 +19,9 @@ namespace {
 constexpr std::size_t kMostJobText = std::size_t{48} << 10;
 constexpr Duration kPlaceInterval = std::chrono::milliseconds(100);
 constexpr Duration kPlaceTimeout = std::chrono::seconds(10);  // of an answer in this process
+// After which the supervisor knows that a process whose agent is gone has ended. This and
+// answer_timeout are less than the 10 s for which a process waits longer than the rendezvous.
+constexpr Duration kLossBecomesKnown = std::chrono::seconds(4);
 
 }  // namespace
 
@@ -73,9 +76,29 @@ std::int32_t RendezvousState::choose_place(const std::vector<std::int32_t>& lost
   return chosen;
 }
 
+// A process has joined for that place, and waits for it.
+bool RendezvousState::is_awaited(std::int32_t process) const {
+  return std::any_of(waiting_.begin(), waiting_.end(), [process](const auto& waiting) {
+    return waiting.second.participant.join.process == process;
+  });
+}
+
+// The places that can be offered.
+Vacancy RendezvousState::without_awaited(Vacancy vacancy) const {
+  std::vector<std::int32_t>& places = vacancy.processes;
+  if (places.empty()) return vacancy;
+  const auto awaited = [this](std::int32_t process) { return is_awaited(process); };
+  places.erase(std::remove_if(places.begin(), places.end(), awaited), places.end());
+  vacancy.later = places.empty();
+  if (vacancy.later)
+    vacancy.reason = "finds no place: other processes wait for those that are free";
+  return vacancy;
+}
+
 void RendezvousState::fill_offer(JobOffer& offer, const AskJob& ask, const Vacancy& vacancy) {
   const bool may_join = !vacancy.processes.empty() || vacancy.later;
   const auto same = may_join ? check_options(ask, vacancy.settings) : Expected<void>();
+  if (!same) ignore("refused: " + same.error().message);
   offer.later = same && vacancy.later;
   if (const auto offered = same ? check_offered(vacancy) : same; !offered) {
     offer.error = offered.error();
@@ -102,6 +125,7 @@ caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
   if (!config_.secret.empty()) offer.proof = proof_of_offer(config_.secret, ask.nonce);
   if (!begun_) {
     const auto same = check_options(ask, {});
+    if (!same) ignore("refused: " + same.error().message);
     offer.later = same.ok();
     offer.error =
         same ? bad_input("the job at " + config_.where + " has not begun: start its processes")
@@ -112,7 +136,7 @@ caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
   self_->request(config_.supervisor, kPlaceTimeout, AskVacancy{})
       .then(
           [this, answer, offer, ask](const Vacancy& vacancy) mutable {
-            fill_offer(offer, ask, vacancy);
+            fill_offer(offer, ask, without_awaited(vacancy));
             answer.deliver(std::move(offer));
           },
           [answer, offer](const caf::error&) mutable {
@@ -124,17 +148,18 @@ caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
 
 // ---- a place in it ----
 
-void RendezvousState::on_late_join(Join& join, Answer answer) {
-  if (!join.agent) {
-    answer.deliver(
-        refusal(bad_input(name_of(join) + " joined a run that has begun: is it started twice?")));
-    return;
-  }
-  self_->monitor(join.agent);
-  const std::string nonce = join.nonce;
-  const Timestamp until = clock_time(self_->clock()) + config_.timeout;
-  waiting_[nonce] =
-      Waiting{Participant{std::move(join), std::move(answer), clock_time(self_->clock())}, until};
+void RendezvousState::on_late_join(Participant late) {
+  if (!late.join.agent)
+    return refuse(late.answer, bad_input(name_of(late.join) +
+                                         " joined a run that has begun: is it started twice?"));
+  offered_[late.join.process] = ++offers_;
+  wait_for_place({std::move(late), clock_time(self_->clock()) + config_.timeout});
+}
+
+void RendezvousState::wait_for_place(Waiting waiting) {
+  const std::string nonce = waiting.participant.join.nonce;
+  self_->monitor(waiting.participant.join.agent);
+  waiting_[nonce] = std::move(waiting);
   ask_for_place(nonce);
 }
 
@@ -164,47 +189,63 @@ void RendezvousState::on_place(const std::string& nonce, std::int32_t process, c
                              : Expected<void>();
   if (same && !place.granted && place.later && !late)
     return self_->delayed_send(RendezvousActor{self_}, kPlaceInterval, AskPlaceAgain{nonce});
-  Participant participant = std::move(waiting->second.participant);
+  Waiting waited = std::move(waiting->second);
   waiting_.erase(waiting);
-  if (same && place.granted) return admit_late(std::move(participant), place);
+  if (same && place.granted) return admit_late(std::move(waited.participant), place);
   give_place_back(process);
-  if (same) return refuse_without_place(std::move(participant), place);
-  refuse(participant, same.error());
+  if (!same) return refuse(waited.participant.answer, same.error());
+  refuse_without_place(std::move(waited), place);
 }
 
 // The supervisor may have granted it, with an answer that came too late: until it hears of the end
 // of that return, it grants no other place. What it has not granted, it ignores. Others that wait
 // for the same place take it, or give it back.
 void RendezvousState::give_place_back(std::int32_t process) {
-  const bool in_use = returning_.count(process) > 0 ||
-                      std::any_of(waiting_.begin(), waiting_.end(), [process](const auto& waiting) {
-                        return waiting.second.participant.join.process == process;
-                      });
+  const bool in_use = returning_.count(process) > 0 || is_awaited(process);
   if (!in_use) self_->send(config_.supervisor, ProcessReturned{process, -1, {}, {}});
 }
 
-// `late` has waited for its place. Where another process has it, the reason tells a process that is
-// only silent from one that trains.
-void RendezvousState::refuse_without_place(Participant late, const Place& place) {
-  const std::int32_t process = late.join.process;
-  const auto holder = participants_.find(process);
+// Where another process has the place, the reason tells a process that has ended, and one that is
+// only silent, from one that trains.
+void RendezvousState::refuse_without_place(Waiting waited, const Place& place) {
+  const Join& late = waited.participant.join;
+  const auto holder = participants_.find(late.process);
   const bool taken = place.reason == kPlaceTaken && holder != participants_.end() &&
                      static_cast<bool>(holder->second.join.agent);
-  if (!taken) return refuse(late, bad_input(name_of(late.join) + " " + place.reason));
-  const std::string name = name_of(late.join), host = holder->second.join.host;
+  if (taken && !waited.again) return ask_holder(std::move(waited.participant), holder->second.join);
+  if (!taken)
+    return refuse(waited.participant.answer, bad_input(name_of(late) + " " + place.reason));
+  const std::string who =
+      name_of(late) + " finds its place taken: the one on " + holder->second.join.host;
+  refuse(waited.participant.answer,
+         {Errc::peer_down, who + " has ended, and does not count as lost yet: start it again"});
+}
+
+void RendezvousState::ask_holder(Participant late, const Join& holder) {
+  const std::string host = holder.host;
   const auto waiting = std::make_shared<Participant>(std::move(late));
-  self_->request(holder->second.join.agent, config_.answer_timeout, Ping{})
+  self_->request(holder.agent, config_.answer_timeout, Ping{})
       .then(
-          [this, waiting, name, host](Pong) {
-            refuse(*waiting, bad_input(fmt::format("{} {} The one on {} has the place and answers",
-                                                   name, kPlaceTaken, host)));
+          [this, waiting, host](Pong) {
+            refuse(waiting->answer,
+                   bad_input(fmt::format("{} {} The one on {} has the place and answers",
+                                         name_of(waiting->join), kPlaceTaken, host)));
           },
-          [this, waiting, name, host](const caf::error&) {
-            refuse(*waiting,
-                   bad_input(fmt::format("{} finds its place taken: the one on {} {}: end that "
-                                         "process, or give a --join-timeout longer than --timeout",
-                                         name, host, kPlaceOfSilent)));
+          [this, waiting, host](const caf::error& error) {
+            on_holder_without_answer(std::move(*waiting), host, life_after(error));
           });
+}
+
+// `host`: of the process that has the place. If it has ended, the supervisor knows so in a moment.
+void RendezvousState::on_holder_without_answer(Participant late, const std::string& host,
+                                               Life life) {
+  if (life == Life::ended)
+    return wait_for_place({std::move(late), clock_time(self_->clock()) + kLossBecomesKnown, true});
+  refuse(late.answer,
+         bad_input(fmt::format("{} finds its place taken: the one on {} {}: end that process, or "
+                               "try again in {} s",
+                               name_of(late.join), host, kPlaceOfSilent,
+                               whole_seconds(config_.silence))));
 }
 
 void RendezvousState::admit_late(Participant late, const Place& place) {
