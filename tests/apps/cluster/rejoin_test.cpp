@@ -183,8 +183,10 @@ TEST_F(Rejoin, TheAddressOfProcessZeroIsEnough) {
     EXPECT_EQ(result.exit_code == 0, false);
     EXPECT_NE(ProcessResult::last_line(result.err).find(why), std::string::npos)
         << result.describe();
+    EXPECT_EQ(result.err.find("this process this process"), std::string::npos) << result.err;
   };
-  refused({"--join-timeout", "0.5"}, "a secret", "no process of the job is lost");
+  // Long enough for its warning that it waits.
+  refused({"--join-timeout", "4"}, "a secret", "no process of the job is lost");
   refused({}, "", "does not know the secret");
   refused({}, "another", "does not know the secret");
   refused({"--out", "x"}, "a secret", "does not go with --out");
