@@ -62,6 +62,7 @@ RendezvousConfig rendezvous_config(const RunConfig& config, const SupervisorActo
   rendezvous.job_text = cluster.job_text;
   rendezvous.trace_run = config.trace.header.run;
   rendezvous.timeout = cluster.timeout;
+  rendezvous.silence = heartbeats_for(config.timeout).silence;
   rendezvous.supervisor = supervisor;
   rendezvous.crew = crew;
   return rendezvous;

@@ -1,10 +1,8 @@
 // Two processes with one number: the rendezvous asks the first one whether it lives. A process that
-// is suspended, or whose machine has failed, keeps its connection until its silence has lasted for
-// --timeout, and its launcher may have started another one by then.
+// is suspended, or whose machine has failed, keeps its connection until its silence has lasted long
+// enough (heartbeats_for()), and its launcher may have started another one by then.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-
-#include <memory>
 
 #include "actors/clock_time.hpp"
 #include "actors/cluster/rendezvous_host.hpp"
@@ -12,8 +10,6 @@
 
 namespace grapevine {
 namespace {
-
-int seconds_of(Duration duration) { return static_cast<int>(to_seconds(duration)); }
 
 Error started_twice(const Join& first, const Join& second) {
   return bad_input(
@@ -23,41 +19,39 @@ Error started_twice(const Join& first, const Join& second) {
 
 }  // namespace
 
-void RendezvousState::refuse(Participant& participant, const Error& error) {
-  ignore("refused: " + error.message);
-  participant.answer.deliver(refusal(error));
+// A request fails at once where the process has ended, or its connection.
+RendezvousState::Life RendezvousState::life_after(const caf::error& error) {
+  return error == caf::sec::request_timeout ? Life::silent : Life::ended;
 }
-
-// ---- before the run has begun ----
 
 void RendezvousState::on_claim(Participant second) {
   const std::int32_t process = second.join.process;
   const Join& first = participants_.at(process).join;
-  const auto other = claims_.find(process);
-  const bool known = !first.agent || !second.join.agent || other != claims_.end();
-  if (known) {  // process 0 is this one, and of three processes two have come just now
-    const Error twice =
-        started_twice(other == claims_.end() ? first : other->second.join, second.join);
-    second.answer.deliver(refusal(twice));
-    return refuse_all(twice);
-  }
+  if (!first.agent || !second.join.agent)  // process 0 is this one
+    return refuse_start(second.answer, started_twice(first, second.join));
+  // Of three processes two have come just now.
+  if (const auto other = claims_.find(process); other != claims_.end())
+    return refuse_start(second.answer, started_twice(other->second.join, second.join));
   self_->monitor(second.join.agent);
   claims_.emplace(process, std::move(second));
   const std::string nonce = first.nonce;
   self_->request(first.agent, config_.answer_timeout, Ping{})
-      .then([this, process, nonce](Pong) { on_claim_settled(process, nonce, true); },
-            [this, process, nonce](const caf::error&) { on_claim_settled(process, nonce, false); });
+      .then([this, process, nonce](Pong) { on_claim_settled(process, nonce, Life::answers); },
+            [this, process, nonce](const caf::error& error) {
+              on_claim_settled(process, nonce, life_after(error));
+            });
 }
 
 // `nonce`: of the participant that was asked.
-void RendezvousState::on_claim_settled(std::int32_t process, const std::string& nonce,
-                                       bool answers) {
+void RendezvousState::on_claim_settled(std::int32_t process, const std::string& nonce, Life life) {
   const auto first = participants_.find(process);
   const auto claim = claims_.find(process);
   // Either may have ended meanwhile, or the run has begun.
   if (first == participants_.end() || first->second.join.nonce != nonce || claim == claims_.end())
     return;
-  if (answers) return refuse_all(started_twice(first->second.join, claim->second.join));
+  if (life == Life::ended) return on_participant_end(process);
+  if (life == Life::answers)
+    return refuse_all(started_twice(first->second.join, claim->second.join));
   const std::string silence = silence_of(first->second), name = name_of(claim->second.join);
   if (admitted_)  // the others connect to it
     return refuse_all({Errc::peer_down, fmt::format("{}, and {} asks for its place: end the silent "
@@ -75,33 +69,7 @@ void RendezvousState::on_claim_settled(std::int32_t process, const std::string& 
 std::string RendezvousState::silence_of(const Participant& participant) const {
   const Duration since = clock_time(self_->clock()) - participant.since;
   return fmt::format("{} joined {} s ago and has not answered for {} s", name_of(participant.join),
-                     seconds_of(since), seconds_of(config_.answer_timeout));
-}
-
-// ---- once it has begun ----
-
-// `late` has waited for its place. Where another process has it, the reason tells a process that is
-// only silent from one that trains.
-void RendezvousState::refuse_without_place(Participant late, const Place& place) {
-  const std::int32_t process = late.join.process;
-  const auto holder = participants_.find(process);
-  const bool taken = place.reason == kPlaceTaken && holder != participants_.end() &&
-                     static_cast<bool>(holder->second.join.agent);
-  if (!taken) return refuse(late, bad_input(name_of(late.join) + " " + place.reason));
-  const std::string name = name_of(late.join), host = holder->second.join.host;
-  const auto waiting = std::make_shared<Participant>(std::move(late));
-  self_->request(holder->second.join.agent, config_.answer_timeout, Ping{})
-      .then(
-          [this, waiting, name, host](Pong) {
-            refuse(*waiting, bad_input(fmt::format("{} {} The one on {} has the place and answers",
-                                                   name, kPlaceTaken, host)));
-          },
-          [this, waiting, name, host](const caf::error&) {
-            refuse(*waiting,
-                   bad_input(fmt::format("{} finds its place taken: the one on {} {}: end that "
-                                         "process, or give a --join-timeout longer than --timeout",
-                                         name, host, kPlaceOfSilent)));
-          });
+                     whole_seconds(since), whole_seconds(config_.answer_timeout));
 }
 
 }  // namespace grapevine

@@ -10,16 +10,12 @@
 #include "actors/cluster/dial.hpp"
 #include "actors/cluster/join_proof.hpp"
 #include "actors/run/validate.hpp"
-#include "messages/text/control_characters.hpp"
 
 namespace grapevine {
 namespace {
 
-constexpr std::size_t kMostJobText = std::size_t{48} << 10;
 constexpr std::size_t kMostPage = std::size_t{32} << 10;  // bytes of hosts and addresses
 constexpr std::size_t kBytesOfEntry = 16;                 // beside its texts
-constexpr Duration kPlaceInterval = std::chrono::milliseconds(100);
-constexpr Duration kPlaceTimeout = std::chrono::seconds(10);  // of an answer in this process
 
 }  // namespace
 
@@ -41,41 +37,47 @@ Admission RendezvousState::refusal(const Error& error) {
   return admission;
 }
 
+void RendezvousState::refuse(Answer& answer, const Error& error) {
+  ignore("refused: " + error.message);
+  answer.deliver(refusal(error));
+}
+
+// That process, and with it all others.
+void RendezvousState::refuse_start(Answer& answer, const Error& error) {
+  answer.deliver(refusal(error));
+  refuse_all(error);
+}
+
 caf::result<Admission> RendezvousState::on_join(Join& join) {
   Answer answer = self_->make_response_promise<Admission>();
   if (const auto belongs = check_membership(join); !belongs) {
-    ignore("refused: " + belongs.error().message);
-    answer.deliver(refusal(belongs.error()));
+    refuse(answer, belongs.error());
     return answer;
   }
-  const std::int32_t process = join.process;
-  if (is_early(join)) {
-    if (const auto same = check_identity(join, {}); !same) {
-      ignore("refused: " + same.error().message);
-      answer.deliver(refusal(same.error()));
-      return answer;
-    }
-    if (join.agent) self_->monitor(join.agent);
-    early_.push_back({std::move(join), answer, clock_time(self_->clock())});
-    return answer;
-  }
-  if (const auto checked = check_member(join); !checked) {
-    answer.deliver(refusal(checked.error()));
-    if (!begun_) refuse_all(checked.error());
-    return answer;
-  }
-  if (begun_) {
-    on_late_join(join, answer);
-    return answer;
-  }
+  const bool early = is_early(join);
   Participant participant{std::move(join), answer, clock_time(self_->clock())};
-  if (participants_.count(process) > 0) {
-    on_claim(std::move(participant));
-    return answer;
-  }
+  if (early)
+    on_early_join(std::move(participant));
+  else
+    on_member_join(std::move(participant));
+  return answer;
+}
+
+void RendezvousState::on_early_join(Participant early) {
+  if (const auto same = check_identity(early.join, {}); !same)
+    return refuse(early.answer, same.error());
+  if (early.join.agent) self_->monitor(early.join.agent);
+  early_.push_back(std::move(early));
+}
+
+void RendezvousState::on_member_join(Participant participant) {
+  if (const auto checked = check_member(participant.join); !checked)
+    return begun_ ? refuse(participant.answer, checked.error())
+                  : refuse_start(participant.answer, checked.error());
+  if (begun_) return on_late_join(std::move(participant));
+  if (participants_.count(participant.join.process) > 0) return on_claim(std::move(participant));
   if (participant.join.agent) self_->monitor(participant.join.agent);
   seat(std::move(participant));
-  return answer;
 }
 
 void RendezvousState::seat(Participant participant) {
@@ -94,6 +96,10 @@ void RendezvousState::admit_if_complete() {
 
 std::string RendezvousState::name_of(const Join& join) {
   return fmt::format("process {} on {}", join.process, join.host);
+}
+
+int RendezvousState::whole_seconds(Duration duration) {
+  return static_cast<int>(to_seconds(duration));
 }
 
 bool RendezvousState::proves(const Join& join) const {
@@ -167,7 +173,7 @@ constexpr char kServersKey[] = "wiring.servers";
 
 std::string value_of(const std::map<std::string, std::string>& identity, const std::string& key) {
   const auto it = identity.find(key);
-  return it == identity.end() ? std::string("nothing") : it->second;
+  return it == identity.end() ? std::string(kNotStated) : it->second;
 }
 
 }  // namespace
@@ -323,219 +329,7 @@ void RendezvousState::begin_run() {
   begun_ = true;
   for (auto& [process, second] : std::exchange(claims_, {}))
     early_.push_back(std::move(second));  // the participant trains: it may be lost later
-  for (Participant& early : std::exchange(early_, {}))
-    if (const auto checked = check_member(early.join); checked)
-      on_late_join(early.join, early.answer);
-    else
-      early.answer.deliver(refusal(checked.error()));
-}
-
-// ---- processes that take the place of a lost one ----
-
-Expected<void> RendezvousState::check_asker(const AskJob& ask) const {
-  if (auto sane = check(ask); !sane) return sane;
-  const std::string where = "the job at " + config_.where;
-  if (!config_.secret.empty() &&
-      !equal_secrets(ask.proof, proof_of_question(config_.secret, ask.nonce)))
-    return bad_input("this process does not know the secret of " + where +
-                     ": set GRAPEVINE_JOB_TOKEN to that of the job");
-  if (config_.secret.empty() && !ask.proof.empty())
-    return bad_input(where + " has no secret, this process has one: unset GRAPEVINE_JOB_TOKEN");
-  if (ask.version != config_.version)
-    return bad_input(
-        fmt::format("this process runs version {}, process 0 version {}: install the "
-                    "same everywhere",
-                    one_line(ask.version), config_.version));
-  return {};
-}
-
-// Those that the process was given by itself: the others come from this job.
-Expected<void> RendezvousState::check_options(const AskJob& ask,
-                                              const LiveSettings& settings) const {
-  for (const auto& [key, value] : ask.options)
-    if (auto same = check_option("this process", key, value, settings); !same) return same;
-  return {};
-}
-
-Expected<void> RendezvousState::check_offered(const Vacancy& vacancy) const {
-  if (vacancy.processes.empty()) return bad_input("this process " + vacancy.reason);
-  if (config_.job_text.size() <= kMostJobText) return {};
-  return bad_input(fmt::format(
-      "the job of {} bytes is too long to be sent, the most are {}: start this process with the "
-      "options and the launcher's variables of the lost one",
-      config_.job_text.size(), kMostJobText));
-}
-
-// A process needs seconds from its offer to its Join. Others that ask meanwhile are offered other
-// places, as long as there are any, and then the one that was offered first: the process that was
-// to take it may have ended.
-std::int32_t RendezvousState::choose_place(const std::vector<std::int32_t>& lost) {
-  const auto offer_of = [this](std::int32_t process) {
-    const auto found = offered_.find(process);
-    return found == offered_.end() ? std::int64_t{0} : found->second;
-  };
-  const std::int32_t chosen =
-      *std::min_element(lost.begin(), lost.end(),
-                        [&](std::int32_t a, std::int32_t b) { return offer_of(a) < offer_of(b); });
-  offered_[chosen] = ++offers_;
-  return chosen;
-}
-
-void RendezvousState::fill_offer(JobOffer& offer, const AskJob& ask, const Vacancy& vacancy) {
-  const bool may_join = !vacancy.processes.empty() || vacancy.later;
-  const auto same = may_join ? check_options(ask, vacancy.settings) : Expected<void>();
-  offer.later = same && vacancy.later;
-  if (const auto offered = same ? check_offered(vacancy) : same; !offered) {
-    offer.error = offered.error();
-    return;
-  }
-  offer.refused = false;
-  offer.process = choose_place(vacancy.processes);
-  offer.processes = config_.processes;
-  offer.job = config_.job;
-  offer.transport = config_.transport;
-  offer.text = config_.job_text;
-}
-
-caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
-  auto answer = self_->make_response_promise<JobOffer>();
-  JobOffer offer;
-  offer.refused = true;
-  if (const auto checked = check_asker(ask); !checked) {
-    offer.error = checked.error();
-    ignore("refused: " + offer.error.message);
-    answer.deliver(std::move(offer));
-    return answer;
-  }
-  if (!config_.secret.empty()) offer.proof = proof_of_offer(config_.secret, ask.nonce);
-  if (!begun_) {
-    const auto same = check_options(ask, {});
-    offer.later = same.ok();
-    offer.error =
-        same ? bad_input("the job at " + config_.where + " has not begun: start its processes")
-             : same.error();
-    answer.deliver(std::move(offer));
-    return answer;
-  }
-  self_->request(config_.supervisor, kPlaceTimeout, AskVacancy{})
-      .then(
-          [this, answer, offer, ask](const Vacancy& vacancy) mutable {
-            fill_offer(offer, ask, vacancy);
-            answer.deliver(std::move(offer));
-          },
-          [answer, offer](const caf::error&) mutable {
-            offer.error = Error{Errc::timeout, "process 0 does not answer"};
-            answer.deliver(std::move(offer));
-          });
-  return answer;
-}
-
-void RendezvousState::on_late_join(Join& join, Answer answer) {
-  if (!join.agent) {
-    answer.deliver(
-        refusal(bad_input(name_of(join) + " joined a run that has begun: is it started twice?")));
-    return;
-  }
-  self_->monitor(join.agent);
-  const std::string nonce = join.nonce;
-  const Timestamp until = clock_time(self_->clock()) + config_.timeout;
-  waiting_[nonce] =
-      Waiting{Participant{std::move(join), std::move(answer), clock_time(self_->clock())}, until};
-  ask_for_place(nonce);
-}
-
-void RendezvousState::ask_for_place(const std::string& nonce) {
-  const auto waiting = waiting_.find(nonce);
-  if (waiting == waiting_.end()) return;
-  const std::int32_t process = waiting->second.participant.join.process;
-  // Another one has the place, and has not begun: the supervisor knows its number alone.
-  if (returning_.count(process) > 0)
-    return on_place(nonce, process, {false, true, "has to wait for another change", {}});
-  self_->request(config_.supervisor, kPlaceTimeout, AskPlace{process})
-      .then([this, nonce, process](const Place& place) { on_place(nonce, process, place); },
-            [this, nonce, process](const caf::error&) {
-              on_place(nonce, process, {false, true, "got no answer from the supervisor", {}});
-            });
-}
-
-// A place that is not free yet, e.g. because the loss is not known here, may become so. A process
-// with other options need not wait for it: the first answer of the supervisor refuses it.
-void RendezvousState::on_place(const std::string& nonce, std::int32_t process, const Place& place) {
-  const auto waiting = waiting_.find(nonce);
-  if (waiting == waiting_.end()) return;  // it has gone meanwhile, and its place was given back
-  const bool late = clock_time(self_->clock()) >= waiting->second.until;
-  const bool compares = place.granted || (place.later && place.settings);
-  const auto same = compares ? check_identity(waiting->second.participant.join,
-                                              place.settings.value_or(LiveSettings()))
-                             : Expected<void>();
-  if (same && !place.granted && place.later && !late)
-    return self_->delayed_send(RendezvousActor{self_}, kPlaceInterval, AskPlaceAgain{nonce});
-  Participant participant = std::move(waiting->second.participant);
-  waiting_.erase(waiting);
-  if (same && place.granted) return admit_late(std::move(participant), place);
-  give_place_back(process);
-  if (same) return refuse_without_place(std::move(participant), place);
-  refuse(participant, same.error());
-}
-
-// The supervisor may have granted it, with an answer that came too late: until it hears of the end
-// of that return, it grants no other place. What it has not granted, it ignores. Others that wait
-// for the same place take it, or give it back.
-void RendezvousState::give_place_back(std::int32_t process) {
-  const bool in_use = returning_.count(process) > 0 ||
-                      std::any_of(waiting_.begin(), waiting_.end(), [process](const auto& waiting) {
-                        return waiting.second.participant.join.process == process;
-                      });
-  if (!in_use) self_->send(config_.supervisor, ProcessReturned{process, -1, {}, {}});
-}
-
-void RendezvousState::admit_late(Participant late, const Place& place) {
-  const std::int32_t process = late.join.process;
-  returning_.insert(process);
-  offered_.erase(process);
-  Participant& participant = participants_[process];
-  participant = std::move(late);
-  Admission admission = admission_to_all();
-  admission.joins = true;
-  admission.absent = place.absent;
-  participant.answer.deliver(admission_for(admission, participant.join));
-}
-
-void RendezvousState::on_late_ready(Ready& ready) {
-  const auto participant = participants_.find(ready.process);
-  const bool known = returning_.count(ready.process) > 0 && participant != participants_.end() &&
-                     equal_secrets(participant->second.join.nonce, ready.nonce);
-  if (!known)
-    return ignore("ignored an unauthenticated message for process " +
-                  std::to_string(ready.process));
-  if (ready.failed)
-    spdlog::warn("{} could not join: {}", name_of(participant->second.join), ready.error.message);
-  const bool complete =
-      static_cast<std::int32_t>(ready.peers.size()) == config_.count_ranks(ready.process) &&
-      std::all_of(ready.peers.begin(), ready.peers.end(),
-                  [](const PeerActor& peer) { return static_cast<bool>(peer); });
-  end_return(ready.process,
-             ready.failed || !complete ? std::vector<PeerActor>() : std::move(ready.peers));
-}
-
-void RendezvousState::on_late_down(const caf::actor_addr& agent) {
-  std::set<std::int32_t> gone;
-  for (auto it = waiting_.begin(); it != waiting_.end();) {
-    const Join& join = it->second.participant.join;
-    const bool its = join.agent.address() == agent;
-    if (its) gone.insert(join.process);
-    it = its ? waiting_.erase(it) : std::next(it);
-  }
-  for (const std::int32_t process : gone) give_place_back(process);
-  for (const std::int32_t process : returning_)
-    if (participants_.at(process).join.agent.address() == agent) return end_return(process, {});
-}
-
-// `peers`: none where the process has failed.
-void RendezvousState::end_return(std::int32_t process, std::vector<PeerActor> peers) {
-  returning_.erase(process);
-  self_->send(config_.supervisor,
-              ProcessReturned{process, -1, participants_.at(process).join.agent, std::move(peers)});
+  for (Participant& early : std::exchange(early_, {})) on_member_join(std::move(early));
 }
 
 // ---- losses and deadlines ----
@@ -558,41 +352,51 @@ void RendezvousState::on_down(const caf::down_msg& down) {
         return entry.second.join.agent && entry.second.join.agent.address() == down.source;
       });
   if (participant == participants_.end()) return admit_if_complete();
-  const std::int32_t process = participant->first;
+  on_participant_end(participant->first);
+}
+
+// Before the run has begun. While others are missing, its launcher may start it again.
+void RendezvousState::on_participant_end(std::int32_t process) {
+  const auto participant = participants_.find(process);
   const std::string who = name_of(participant->second.join);
-  if (admitted_)
+  const bool replaced = claims_.count(process) > 0;
+  if (admitted_ || (overdue_ && !replaced))
     return refuse_all({Errc::peer_down, who + " ended before training began, or cannot be reached "
                                               "any more; its own output says why"});
-  spdlog::warn("{} joined and then ended: waiting for its restart", who);
+  spdlog::warn("{} joined and then ended: {}", who,
+               replaced ? "another one takes its place" : "waiting for its restart");
   participant->second.answer.deliver(refusal({Errc::peer_down, who + " is gone"}));
   participants_.erase(participant);
   if (auto second = claims_.extract(process); !second.empty()) seat(std::move(second.mapped()));
 }
 
-// Names the missing processes to the user.
+// Names the missing processes to the user. None is missing while a participant is asked whether it
+// lives.
 void RendezvousState::on_notice() {
   if (refused_ || begun_) return;
   const std::size_t present = admitted_ ? ready_.size() : participants_.size();
-  spdlog::warn("waiting for {} of {} processes ({}) {} {}",
-               static_cast<std::size_t>(config_.initial) - present, config_.initial, missing(),
-               admitted_ ? "to connect to the others, process 0 is at" : "to join at",
-               config_.where);
+  const std::size_t absent = static_cast<std::size_t>(config_.initial) - present;
+  if (absent > 0)
+    spdlog::warn("waiting for {} of {} processes ({}) {} {}", absent, config_.initial, missing(),
+                 admitted_ ? "to connect to the others, process 0 is at" : "to join at",
+                 config_.where);
   self_->delayed_send(RendezvousActor{self_}, kNextNotice, JoinNotice{});
 }
 
+// Where all have joined, and one of them is asked whether it lives, the end of another one ends the
+// start from now on.
 void RendezvousState::on_deadline(JoinDeadline deadline) {
   if (refused_ || begun_ || deadline.connecting != admitted_) return;
-  const bool late = admitted_ ? static_cast<std::int32_t>(ready_.size()) < config_.initial
-                              : static_cast<std::int32_t>(participants_.size()) < config_.initial;
-  if (!late) return;
-  const auto in_seconds = [](Duration timeout) { return static_cast<int>(to_seconds(timeout)); };
+  const std::size_t present = admitted_ ? ready_.size() : participants_.size();
+  overdue_ = present == static_cast<std::size_t>(config_.initial);
+  if (overdue_) return;
   refuse_all({Errc::timeout,
               admitted_ ? fmt::format("process {} did not connect within {} s of joining: is it "
                                       "suspended? Its own output may say why",
-                                      missing(), in_seconds(timeout_of_connecting()))
+                                      missing(), whole_seconds(timeout_of_connecting()))
                         : fmt::format("process {} did not join within {} s: is it started, and can "
                                       "it reach process 0?",
-                                      missing(), in_seconds(config_.timeout))});
+                                      missing(), whole_seconds(config_.timeout))});
 }
 
 std::string RendezvousState::missing() const {

@@ -16,6 +16,9 @@ namespace grapevine {
 // In the identity of a job: the step that it was resumed from.
 inline constexpr char kResumedKey[] = "resumed from step";
 
+// The value of an option that an identity does not state.
+inline constexpr char kNotStated[] = "nothing";
+
 // Process 0 waits longer for connections than the last process tries to make its own: see
 // connect_timeout().
 inline constexpr Duration kWaitForDiallers = std::chrono::seconds(4);
@@ -41,8 +44,9 @@ struct RendezvousConfig {
   std::string job_text;  // of the coordinator's job, as job.toml has it
   std::uint64_t trace_run = 0;
   Duration timeout{std::chrono::seconds(60)};  // for all to join, and again for all to connect
-  // Of a process whose number another process claims: it is silent where it does not answer.
+  // Within it a participant has to answer where another process claims its number.
   Duration answer_timeout{std::chrono::seconds(5)};
+  Duration silence{std::chrono::seconds(60)};  // of a process of the run, until it counts as lost
   SupervisorActor supervisor;
   BeginRun crew;  // the actors of process 0, but for its ranks
 };
@@ -56,8 +60,9 @@ struct RendezvousConfig {
 //
 // Once the run has begun, a process of the job may take the place of a lost one, or a place that
 // was vacant from the start: the supervisor grants it, the process connects to the others, and its
-// Ready gives its actors to the supervisor. A process with other options is refused at once, also
-// where no place is free yet.
+// Ready gives its actors to the supervisor. A process with other options is refused with the first
+// answer of the supervisor, also where its place is not free yet; but where another process takes
+// that place, only when that one has it or has failed.
 //
 // A process that does not belong to this job is refused, without an effect on the job. It belongs
 // if it proves that it knows the job's secret. Where the job has none, its launcher's name for the
@@ -85,6 +90,16 @@ class RendezvousState {
     Timestamp since{0};  // by the actor system's clock: when it joined
   };
 
+  // Once the run has begun: a process that waits for a place.
+  struct Waiting {
+    Participant participant;
+    Timestamp until{0};
+    // It has waited before, until the process that had its place turned out to have ended.
+    bool again = false;
+  };
+  // A participant that was asked whether it lives.
+  enum class Life { answers, silent, ended };
+
   // Errors: the process belongs to another job.
   Expected<void> check_membership(const Join& join) const;
   // Errors: those of a process of this job.
@@ -96,57 +111,71 @@ class RendezvousState {
   bool has_changed(const std::string& key, const std::string& value,
                    const LiveSettings& settings) const;
   static std::string name_of(const Join& join);
+  static int whole_seconds(Duration duration);
   bool proves(const Join& join) const;
-  Admission admission_for(const Admission& all, const Join& join) const;
-  void ignore(const std::string& what);
+  bool is_early(const Join& join) const;
+  bool is_late(const Join& join) const;
+  void on_early_join(Participant early);
+  void on_member_join(Participant participant);
+  void seat(Participant participant);
+  void admit_if_complete();
   void admit_all();
   Duration timeout_of_connecting() const;
   Admission admission_to_all() const;
+  Admission admission_for(const Admission& all, const Join& join) const;
+  void begin_run();
+  void on_participant_end(std::int32_t process);
+  std::string missing() const;
+  void ignore(const std::string& what);
+  static Admission refusal(const Error& error);
+  void refuse(Answer& answer, const Error& error);
+  void refuse_all(const Error& error);
+  void refuse_start(Answer& answer, const Error& error);
+
+  // In rendezvous_claims.cpp.
+  void on_claim(Participant second);
+  void on_claim_settled(std::int32_t process, const std::string& nonce, Life life);
+  std::string silence_of(const Participant& participant) const;
+  static Life life_after(const caf::error& error);
+
+  // In rendezvous_late.cpp.
   Expected<void> check_asker(const AskJob& ask) const;
   Expected<void> check_options(const AskJob& ask, const LiveSettings& settings) const;
-  void fill_offer(JobOffer& offer, const AskJob& ask, const Vacancy& vacancy);
-  std::int32_t choose_place(const std::vector<std::int32_t>& lost);
   Expected<void> check_offered(const Vacancy& vacancy) const;
-  bool is_early(const Join& join) const;
-  bool is_late(const Join& join) const;
-  void on_late_join(Join& join, Answer answer);
+  bool is_awaited(std::int32_t process) const;
+  Vacancy without_awaited(Vacancy vacancy) const;
+  std::int32_t choose_place(const std::vector<std::int32_t>& lost);
+  void fill_offer(JobOffer& offer, const AskJob& ask, const Vacancy& vacancy);
+  void on_late_join(Participant late);
+  void wait_for_place(Waiting waiting);
   void on_place(const std::string& nonce, std::int32_t process, const Place& place);
   void admit_late(Participant late, const Place& place);
+  void give_place_back(std::int32_t process);
+  void refuse_without_place(Waiting waited, const Place& place);
+  void ask_holder(Participant late, const Join& holder);
+  void on_holder_without_answer(Participant late, const std::string& host, Life life);
   void on_late_ready(Ready& ready);
   void on_late_down(const caf::actor_addr& agent);
   void end_return(std::int32_t process, std::vector<PeerActor> peers);
-  void give_place_back(std::int32_t process);
-  void admit_if_complete();
-  void seat(Participant participant);
-  void refuse(Participant& participant, const Error& error);
-  void on_claim(Participant second);
-  void on_claim_settled(std::int32_t process, const std::string& nonce, bool answers);
-  std::string silence_of(const Participant& participant) const;
-  void refuse_without_place(Participant late, const Place& place);
-  void refuse_all(const Error& error);
-  static Admission refusal(const Error& error);
-  void begin_run();
-  std::string missing() const;
 
   RendezvousActor::stateful_pointer<RendezvousState> self_ = nullptr;
   RendezvousConfig config_;
   std::map<std::int32_t, Participant> participants_;  // by process
   std::vector<Participant> early_;                    // for vacant places, before the run has begun
-  // Second ones of a number, until it is known whether the participant lives.
+  // Processes that claim the number of a participant, by process, until the participant has
+  // answered or not.
   std::map<std::int32_t, Participant> claims_;
   std::map<std::int32_t, Ready> ready_;
   std::string run_nonce_;  // random: of all links of the run
-  // Once the run has begun: processes that wait for a place, by nonce, and until when; and those
-  // that were granted one and are connecting.
-  struct Waiting {
-    Participant participant;
-    Timestamp until{0};
-  };
+  // Once the run has begun: by nonce; and the processes that were granted a place and are
+  // connecting.
   std::map<std::string, Waiting> waiting_;
   std::set<std::int32_t> returning_;
-  std::map<std::int32_t, std::int64_t> offered_;  // places that nobody has taken yet: which offer
+  // By place: the number of its last offer; erased once a process takes it.
+  std::map<std::int32_t, std::int64_t> offered_;
   std::int64_t offers_ = 0;
   LogLimit refusals_;
+  bool overdue_ = false;  // all have joined in time, and one of them is asked whether it lives
   bool admitted_ = false;
   bool begun_ = false;
   bool refused_ = false;

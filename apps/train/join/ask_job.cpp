@@ -66,8 +66,8 @@ Expected<JobOffer> ask_for_job(const JobQuestion& question) {
     if (Clock::now() >= deadline) return Error{Errc::timeout, offer->error.message};
     if (!told && Clock::now() >= silent_until) {
       told = true;
-      spdlog::warn("waiting for a place in the job at {}:{}: this process {}", question.host,
-                   question.port, offer->error.message);
+      spdlog::warn("waiting for a place in the job at {}:{}: {}", question.host, question.port,
+                   offer->error.message);
     }
     std::this_thread::sleep_for(kBetweenQuestions);
     if (question.cancelled && question.cancelled()) return Error{Errc::failed, "asked to stop"};

@@ -3,10 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
 #include <caf/all.hpp>
 
 #include <future>
+#include <limits>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "actors/cluster/join_proof.hpp"
@@ -29,7 +34,8 @@ struct Told {
 
   // Granted once it has been asked for often enough, if it is at all.
   Place place(AskPlace ask) {
-    if (!refusal.empty()) return {false, refuses_for_now, refusal, {}, settings};
+    if (!refusal.empty() && refusals++ < most_refusals)
+      return {false, refuses_for_now, refusal, {}, settings};
     if (++asked < states_settings_at) return {false, true, "got no answer", {}};
     if (asked < grants_at) return {false, true, "waits", {}, settings};
     return {true, false, "", {3 - ask.process}, settings};
@@ -37,6 +43,7 @@ struct Told {
   LiveSettings settings;
   std::string refusal;
   bool refuses_for_now = false;
+  int refusals = 0, most_refusals = std::numeric_limits<int>::max();
   int asked = 0, states_settings_at = 1, grants_at = 1, returns = 0;
   Vacancy vacancy;
 };
@@ -108,6 +115,20 @@ ProcessAgentActor::behavior_type silent_agent(
           [](AskClock) { return ClockReading{}; }};
 }
 
+// That of a process whose connection is lost: a request fails at once.
+ProcessAgentActor::behavior_type ended_agent(ProcessAgentActor::pointer) {
+  return {[](const RunEnded&) {},
+          [](const TraceClosed&) {},
+          [](const TraceRefused&) {},
+          [](StopRequested) {},
+          [](CheckpointRequested) {},
+          [](const ResumeFrom&) {},
+          [](ProcessLost) {},
+          [](ExpectProcess) {},
+          [](Ping) -> caf::result<Pong> { return caf::sec::request_receiver_down; },
+          [](AskClock) { return ClockReading{}; }};
+}
+
 PeerActor::behavior_type idle_peer(PeerActor::pointer) {
   return {[](StartTraining) {},      [](GradientPart&) {},
           [](Gradient&) {},          [](Envelope&) {},
@@ -119,6 +140,32 @@ PeerActor::behavior_type idle_peer(PeerActor::pointer) {
           [](QueryWaits) {},         [](const CheckSettings&) {},
           [](const PartStored&) {}};
 }
+
+// What is logged from begin() on. It has to outlive the actors.
+class LogLines {
+ public:
+  LogLines() = default;
+  LogLines(const LogLines&) = delete;
+  LogLines& operator=(const LogLines&) = delete;
+  ~LogLines() {
+    if (before_) spdlog::set_default_logger(before_);
+  }
+
+  // REQUIRES: no other thread logs.
+  void begin() {
+    before_ = spdlog::default_logger();
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "rendezvous", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
+  }
+  // REQUIRES: an answer of the actor has come since its last line.
+  bool contain(const std::string& text) const {
+    return text_.str().find(text) != std::string::npos;
+  }
+
+ private:
+  std::ostringstream text_;
+  std::shared_ptr<spdlog::logger> before_;
+};
 
 class RendezvousHostTest : public testing::Test {
  protected:
@@ -142,6 +189,7 @@ class RendezvousHostTest : public testing::Test {
     config.job_text = "lr = 0.1";
     config.timeout = timeout;
     config.answer_timeout = answer_timeout_;
+    config.silence = std::chrono::seconds(20);
     config.supervisor = supervisor_;
     rendezvous_ = system_.spawn(rendezvous_host, config);
   }
@@ -156,10 +204,20 @@ class RendezvousHostTest : public testing::Test {
     join.host = "host" + std::to_string(process);
     join.address = "address" + std::to_string(process);
     join.nonce = "nonce" + std::to_string(process);
-    if (process != 0)
-      join.agent = agents_.emplace_back(silent_.count(process) > 0 ? system_.spawn(silent_agent)
-                                                                   : system_.spawn(stand_in));
+    if (process != 0) join.agent = agents_.emplace_back(spawn_agent(process));
     return proven(std::move(join));
+  }
+  ProcessAgentActor spawn_agent(std::int32_t process) {
+    if (silent_.count(process) > 0) return system_.spawn(silent_agent);
+    return ended_.count(process) > 0 ? system_.spawn(ended_agent) : system_.spawn(stand_in);
+  }
+  // Of another process with that number.
+  Join second_join(std::int32_t process, const std::string& host = "elsewhere",
+                   std::int32_t processes = 3) {
+    Join second = join(process, processes);
+    second.nonce = "of process " + std::to_string(process) + " on " + host;
+    second.host = host;
+    return proven(std::move(second));
   }
   Join proven(Join join) const {
     if (!secret_.empty()) join.proof = proof_of_join(secret_, join);
@@ -193,6 +251,16 @@ class RendezvousHostTest : public testing::Test {
     auto crew = told_->crew.get_future();
     ASSERT_EQ(crew.wait_for(kDeadline), std::future_status::ready);
     EXPECT_EQ(crew.get(), 2U);
+  }
+
+  // To a process that knows the address alone.
+  JobOffer offer_to(const AskJob& ask) {
+    caf::scoped_actor self{system_};
+    JobOffer result;
+    self->request(rendezvous_, kDeadline, ask)
+        .receive([&](JobOffer& offer) { result = offer; },
+                 [](const caf::error& error) { ADD_FAILURE() << caf::to_string(error); });
+    return result;
   }
 
   // The rendezvous answers all at once: each process asks from a thread of its own.
@@ -257,6 +325,7 @@ class RendezvousHostTest : public testing::Test {
     rendezvous_ = RendezvousActor{};
   }
 
+  LogLines log_;
   caf::actor_system_config config_;
   caf::actor_system system_{config_};
   std::shared_ptr<Told> told_ = std::make_shared<Told>();
@@ -264,7 +333,7 @@ class RendezvousHostTest : public testing::Test {
   RendezvousActor rendezvous_;
   std::vector<ProcessAgentActor> agents_;
   std::vector<PeerActor> peer_actors_;
-  std::set<std::int32_t> silent_;  // processes whose agents are made so from now on
+  std::set<std::int32_t> silent_, ended_;  // processes whose agents are made so from now on
   Duration answer_timeout_ = kDeadline;
   std::int32_t vacant_ = 0;               // of the places, when the run begins
   std::int32_t peers_ = 0;                // of each process, or
@@ -551,30 +620,22 @@ TEST_F(RendezvousHostTest, OffersItsJobToAProcessThatKnowsTheSecret) {
   secret_ = "x";
   told_->vacancy = {{2}, false, ""};
   open(3);
-  const auto offer_for = [&](const AskJob& ask) {
-    caf::scoped_actor self{system_};
-    JobOffer result;
-    self->request(rendezvous_, kDeadline, ask)
-        .receive([&](JobOffer& offer) { result = offer; },
-                 [](const caf::error& error) { ADD_FAILURE() << caf::to_string(error); });
-    return result;
-  };
   AskJob ask{"1", "mine", proof_of_question("x", "mine")};
-  EXPECT_TRUE(offer_for(ask).later) << "it has not begun";
+  EXPECT_TRUE(offer_to(ask).later) << "it has not begun";
   expect_start();
-  const JobOffer offer = offer_for(ask);
+  const JobOffer offer = offer_to(ask);
   EXPECT_FALSE(offer.refused) << offer.error.message;
   EXPECT_EQ(offer.process, 2);
   EXPECT_EQ(offer.processes, 3);
   EXPECT_EQ(offer.text, "lr = 0.1");
   EXPECT_EQ(offer.proof, proof_of_offer("x", "mine"));
   told_->vacancy = {{}, true, "finds no place: none is lost"};
-  EXPECT_TRUE(offer_for(ask).later);
+  EXPECT_TRUE(offer_to(ask).later);
   for (const auto& [spoilt, why] : std::vector<std::pair<AskJob, std::string>>{
            {{"1", "mine", ""}, "does not know the secret"},
            {{"1", "other", ask.proof}, "does not know the secret"},
            {{"2", "mine", ask.proof}, "runs version 2"}}) {
-    const JobOffer refused = offer_for(spoilt);
+    const JobOffer refused = offer_to(spoilt);
     EXPECT_TRUE(refused.refused);
     EXPECT_FALSE(refused.later);
     EXPECT_NE(refused.error.message.find(why), std::string::npos) << refused.error.message;
@@ -587,14 +648,7 @@ TEST_F(RendezvousHostTest, ProcessesThatAskAtOnceAreOfferedDifferentPlaces) {
   told_->vacancy = {{1, 2}, false, ""};
   open(3);
   expect_start();
-  const auto offered = [&] {
-    caf::scoped_actor self{system_};
-    std::int32_t process = 0;
-    self->request(rendezvous_, kDeadline, AskJob{"1", "mine", ""})
-        .receive([&](const JobOffer& offer) { process = offer.process; },
-                 [](const caf::error& error) { ADD_FAILURE() << caf::to_string(error); });
-    return process;
-  };
+  const auto offered = [&] { return offer_to({"1", "mine", ""}).process; };
   EXPECT_EQ(offered(), 1);
   EXPECT_EQ(offered(), 2);
   EXPECT_EQ(offered(), 1) << "the process that was to take it may have ended";
@@ -604,16 +658,60 @@ TEST_F(RendezvousHostTest, ProcessesThatAskAtOnceAreOfferedDifferentPlaces) {
   EXPECT_EQ(offered(), 2) << "it is lost again, and was offered to nobody since";
 }
 
+// Such a process knows its number, and the supervisor grants nothing yet, e.g. as the view changes.
+TEST_F(RendezvousHostTest, APlaceThatAProcessWaitsForIsOfferedToNoOther) {
+  told_->grants_at = 1'000'000;
+  told_->vacancy = {{1, 2}, false, ""};
+  open(3);
+  expect_start();
+  const auto offered = [&] { return offer_to({"1", "mine", ""}); };
+  caf::anon_send(rendezvous_, second_join(1));
+  EXPECT_EQ(offered().process, 2);
+  EXPECT_EQ(offered().process, 2) << "it was offered, and no process waits for it";
+  caf::anon_send(rendezvous_, second_join(2));
+  const JobOffer none = offered();
+  EXPECT_TRUE(none.refused);
+  EXPECT_TRUE(none.later);
+  EXPECT_EQ(none.error.message,
+            "this process finds no place: other processes wait for those that are free");
+}
+
+// Its launcher starts it again.
+TEST_F(RendezvousHostTest, APlaceWhoseProcessHasEndedAgainIsOfferedAfterTheOthers) {
+  told_->grants_at = 1'000'000;
+  told_->vacancy = {{1, 2}, false, ""};
+  open(3);
+  expect_start();
+  const Join waits = second_join(1);
+  caf::anon_send(rendezvous_, waits);
+  caf::anon_send_exit(waits.agent, caf::exit_reason::kill);
+  ASSERT_EQ(told_->returned.get_future().wait_for(kDeadline), std::future_status::ready);
+  EXPECT_EQ(offer_to({"1", "mine", ""}).process, 2);
+  EXPECT_EQ(offer_to({"1", "mine", ""}).process, 1);
+}
+
+// The user may watch the output of process 0 alone.
+TEST_F(RendezvousHostTest, ProcessZeroReportsThatItRefusesOtherOptions) {
+  for (const bool begun : {false, true}) {
+    SCOPED_TRACE(begun);
+    told_ = std::make_shared<Told>();
+    told_->vacancy = {{1}, false, ""};
+    if (!begun) log_.begin();
+    open(3);  // each has a limit of its lines
+    if (begun) expect_start();
+    const std::string value = begun ? "0.7" : "0.6";
+    EXPECT_TRUE(offer_to({"1", "mine", "", {{"lr", value}}}).refused);
+    EXPECT_TRUE(log_.contain("refused: this process was started with lr = " + value));
+    caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
+  }
+}
+
 // A process that knows the address alone has the options of its command line before the job's.
 TEST_F(RendezvousHostTest, OptionsThatDifferAreRefusedBeforeAJobIsOffered) {
   told_->vacancy = {{}, true, "finds no place: none is lost"};
   open(3);
   const auto answer_to = [&](const std::string& key, const std::string& value) {
-    caf::scoped_actor self{system_};
-    JobOffer result;
-    self->request(rendezvous_, kDeadline, AskJob{"1", "mine", "", {{key, value}}})
-        .receive([&](JobOffer& offer) { result = offer; },
-                 [](const caf::error& error) { ADD_FAILURE() << caf::to_string(error); });
+    JobOffer result = offer_to({"1", "mine", "", {{key, value}}});
     EXPECT_TRUE(result.refused);
     return result;
   };
@@ -829,6 +927,121 @@ TEST_F(RendezvousHostTest, OneOfTwoProcessesWithOneNumberMayEndMeanwhile) {
   }
 }
 
+// Its connection is lost: the request fails at once, and says nothing about silence.
+TEST_F(RendezvousHostTest, AProcessThatHasEndedIsReplacedByASecondOne) {
+  open(3);
+  ended_ = {1};
+  Join gone = second_join(1);
+  ended_.clear();
+  caf::scoped_actor self{system_};
+  auto first = self->request(rendezvous_, kDeadline, gone);
+  expect_start();
+  first.receive(
+      [](const Admission& admission) {
+        EXPECT_TRUE(admission.refused);
+        EXPECT_EQ(admission.error.message, "process 1 on elsewhere is gone");
+      },
+      [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+}
+
+TEST_F(RendezvousHostTest, ASecondProcessFindsThatTheFirstOneHasEndedOnceAllHaveJoined) {
+  open(2);
+  ended_ = {1};
+  auto head = ask(join(0, 2)), gone = ask(join(1, 2));
+  EXPECT_FALSE(head.get().refused);
+  EXPECT_FALSE(gone.get().refused);
+  const std::string why = refusal_of(second_join(1, "elsewhere", 2));
+  EXPECT_EQ(why.rfind("process 1 on host1 ended before training began", 0), 0U) << why;
+  EXPECT_EQ(told_error().message, why);
+}
+
+// Of three processes with one number none is asked twice.
+TEST_F(RendezvousHostTest, AThirdProcessWithOneNumberEndsTheStart) {
+  open(3);
+  silent_ = {1};
+  caf::scoped_actor self{system_};
+  auto first = self->request(rendezvous_, kDeadline, join(1));
+  auto second = self->request(rendezvous_, kDeadline, second_join(1, "second"));
+  auto third = self->request(rendezvous_, kDeadline, second_join(1, "third"));
+  const std::string why =
+      "process 1 was started twice, on second and third: give each process a rank of its own";
+  for (auto* answer : {&first, &second, &third})
+    answer->receive([&](const Admission& admission) { EXPECT_EQ(admission.error.message, why); },
+                    [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+  EXPECT_EQ(told_error().message, why);
+}
+
+// It is asked nothing: it is this process.
+TEST_F(RendezvousHostTest, AnotherProcessZeroEndsTheStart) {
+  open(3);
+  auto head = ask(join(0));
+  Join other = second_join(1);
+  other.process = 0;
+  const std::string why = refusal_of(proven(other));
+  EXPECT_EQ(why,
+            "process 0 was started twice, on host0 and elsewhere: give each process a rank of its "
+            "own");
+  EXPECT_EQ(head.get().error.message, why);
+}
+
+// The time to join is over while a participant is asked whether it lives: none is missing.
+TEST_F(RendezvousHostTest, AfterTheDeadlineTheEndOfAParticipantEndsTheStart) {
+  log_.begin();
+  open(3);
+  silent_ = {1};
+  caf::scoped_actor self{system_};
+  std::vector<decltype(self->request(rendezvous_, kDeadline, Join{}))> asked;
+  const Join ends = join(2);
+  for (const Join& one : {join(1), second_join(1), join(0), ends})
+    asked.push_back(self->request(rendezvous_, kDeadline, one));
+  self->send(rendezvous_, JoinNotice{});
+  self->send(rendezvous_, JoinDeadline{false});
+  caf::anon_send_exit(ends.agent, caf::exit_reason::kill);
+  const Error error = told_error();
+  EXPECT_EQ(error.message.rfind("process 2 on host2 ended before training began", 0), 0U)
+      << error.message;
+  EXPECT_FALSE(log_.contain("waiting for 0 of 3"));
+  for (auto& answer : asked)
+    answer.receive(
+        [&](const Admission& admission) { EXPECT_EQ(admission.error.message, error.message); },
+        [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+}
+
+// A process that claims the number of another one hears of it as well.
+TEST_F(RendezvousHostTest, TheDeadlineEndsAClaim) {
+  open(3);
+  silent_ = {1};
+  caf::scoped_actor self{system_};
+  auto first = self->request(rendezvous_, kDeadline, join(1));
+  auto second = self->request(rendezvous_, kDeadline, second_join(1));
+  self->send(rendezvous_, JoinDeadline{false});
+  for (auto* answer : {&first, &second})
+    answer->receive(
+        [](const Admission& admission) {
+          EXPECT_EQ(admission.error.message.rfind("process 0, 2 did not join within 50 s", 0), 0U)
+              << admission.error.message;
+        },
+        [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+}
+
+// The participant trains, and may be lost later.
+TEST_F(RendezvousHostTest, ASecondProcessWaitsForThePlaceOnceTheRunHasBegun) {
+  open(2);
+  silent_ = {1};
+  auto head = ask(join(0, 2)), other = ask(join(1, 2));
+  EXPECT_FALSE(head.get().refused);
+  EXPECT_FALSE(other.get().refused);
+  caf::scoped_actor self{system_};
+  auto second = self->request(rendezvous_, kDeadline, second_join(1, "elsewhere", 2));
+  for (std::int32_t process = 0; process < 2; ++process) self->send(rendezvous_, ready(process));
+  second.receive(
+      [](const Admission& admission) {
+        EXPECT_FALSE(admission.refused) << admission.error.message;
+        EXPECT_TRUE(admission.joins);
+      },
+      [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+}
+
 // The others connect to the silent process: its place cannot be another's any more.
 TEST_F(RendezvousHostTest, ASecondProcessNamesTheSilentOneOnceAllHaveJoined) {
   answer_timeout_ = std::chrono::milliseconds(50);
@@ -848,24 +1061,51 @@ TEST_F(RendezvousHostTest, ASecondProcessNamesTheSilentOneOnceAllHaveJoined) {
   EXPECT_EQ(error.message, why);
 }
 
-// Of a run that has begun: process 1 trains, the agent of process 2 does not answer, and neither is
-// lost.
-TEST_F(RendezvousHostTest, TheProcessThatHasThePlaceAnswersOrIsSilent) {
+// Of a run that has begun.
+TEST_F(RendezvousHostTest, TheProcessThatHasThePlaceAnswers) {
   told_->refusal = kPlaceTaken;
-  told_->refuses_for_now = true;
-  open(3, std::chrono::seconds(3));
+  open(3);
   expect_start();
-  caf::anon_send_exit(agents_.at(1), caf::exit_reason::kill);
-  Join one = join(1), two = join(2);
-  one.nonce = "one", two.nonce = "two";
-  auto first = ask(one);
-  auto second = ask(two);
-  EXPECT_EQ(first.get().error.message, std::string("process 1 on host1 ") + kPlaceTaken +
-                                           " The one on host1 has the place and answers");
-  EXPECT_EQ(second.get().error.message,
-            std::string("process 2 on host2 finds its place taken: the one on host2 ") +
-                kPlaceOfSilent +
-                ": end that process, or give a --join-timeout longer than --timeout");
+  EXPECT_EQ(refusal_of(second_join(1)), std::string("process 1 on elsewhere ") + kPlaceTaken +
+                                            " The one on host1 has the place and answers");
+}
+
+TEST_F(RendezvousHostTest, TheSilentProcessThatHasThePlaceIsNamed) {
+  answer_timeout_ = std::chrono::milliseconds(50);
+  told_->refusal = kPlaceTaken;
+  silent_ = {1};
+  open(3);
+  expect_start();
+  EXPECT_EQ(refusal_of(second_join(1)),
+            std::string("process 1 on elsewhere finds its place taken: the one on host1 ") +
+                kPlaceOfSilent + ": end that process, or try again in 20 s");
+}
+
+// Its loss is known a moment later.
+TEST_F(RendezvousHostTest, WhereTheProcessThatHadThePlaceHasEndedTheSupervisorIsAskedAgain) {
+  told_->refusal = kPlaceTaken;
+  told_->most_refusals = 1;
+  ended_ = {1};
+  open(3);
+  expect_start();
+  ended_.clear();
+  const Admission admission = ask(second_join(1)).get();
+  EXPECT_FALSE(admission.refused) << admission.error.message;
+  EXPECT_TRUE(admission.joins);
+}
+
+TEST_F(RendezvousHostTest, AProcessThatHasEndedAndIsNotLostIsNamed) {
+  told_->refusal = kPlaceTaken;
+  ended_ = {1};
+  open(3);
+  expect_start();
+  ended_.clear();
+  const Admission admission = ask(second_join(1)).get();
+  EXPECT_TRUE(admission.refused);
+  EXPECT_EQ(admission.error.code, Errc::peer_down) << "its launcher may start it again";
+  EXPECT_EQ(admission.error.message,
+            "process 1 on elsewhere finds its place taken: the one on host1 has ended, and does "
+            "not count as lost yet: start it again");
 }
 
 TEST_F(RendezvousHostTest, AProcessThatDiesAfterAllHaveJoinedEndsTheStart) {

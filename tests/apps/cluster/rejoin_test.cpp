@@ -49,6 +49,12 @@ class Rejoin : public testing::Test {
     return std::unique_ptr<Process>(
         new Process(start("torchrun", process, kProcesses, port_, arguments_, more_)));
   }
+  // With the address of process 0 alone.
+  std::unique_ptr<Process> joining(const std::vector<std::string>& more,
+                                   const ProcessOptions& options) const {
+    const std::string address = "127.0.0.1:" + std::to_string(port_);
+    return std::unique_ptr<Process>(new Process(with({"train", "--join", address}, more), options));
+  }
   Process& process(int number) { return *processes_[static_cast<std::size_t>(number)]; }
   void kill(int number) {
     process(number).signal(SIGKILL);
@@ -163,12 +169,13 @@ TEST_F(Rejoin, ProcessesMayBeLostAndReturnAgainAndAgain) {
 
 // With the address of process 0 alone: the job and the place come from there.
 TEST_F(Rejoin, TheAddressOfProcessZeroIsEnough) {
-  begin("ar", {"GRAPEVINE_JOB_TOKEN=a secret"});
-  const std::string address = "127.0.0.1:" + std::to_string(port_);
+  begin("ar", {"GRAPEVINE_JOB_TOKEN=a secret"}, {"--accumulate", "2"});
+  std::vector<std::string> variables;
   const auto join = [&](const std::vector<std::string>& more, const std::string& token) {
     ProcessOptions options;
+    options.environment = variables;
     if (!token.empty()) options.environment.push_back("GRAPEVINE_JOB_TOKEN=" + token);
-    return std::unique_ptr<Process>(new Process(with({"train", "--join", address}, more), options));
+    return joining(more, options);
   };
   const auto refused = [&](const std::vector<std::string>& more, const std::string& token,
                            const std::string& why) {
@@ -176,18 +183,44 @@ TEST_F(Rejoin, TheAddressOfProcessZeroIsEnough) {
     EXPECT_EQ(result.exit_code == 0, false);
     EXPECT_NE(ProcessResult::last_line(result.err).find(why), std::string::npos)
         << result.describe();
+    EXPECT_EQ(result.err.find("this process this process"), std::string::npos) << result.err;
   };
-  refused({"--join-timeout", "0.5"}, "a secret", "no process of the job is lost");
+  // Long enough for its warning that it waits.
+  refused({"--join-timeout", "4"}, "a secret", "no process of the job is lost");
   refused({}, "", "does not know the secret");
   refused({}, "another", "does not know the secret");
   refused({"--out", "x"}, "a secret", "does not go with --out");
-  refused({"--lr", "0.5"}, "a secret", "lr = 0.5");  // it waits for no place
+  // It waits for no place.
+  refused({"--lr", "0.5"}, "a secret", "lr = 0.5");
+  refused({"--accumulate", "1"}, "a secret", "accumulate = nothing, process 0 with 2");
+  refused({"--timeout", "30"}, "a secret", "timeout = 30, process 0 with 300");
+  refused({"--transport", "tcp"}, "a secret", "transport = tcp, process 0 with auto");
+  variables = {"GRAPEVINE_LR=0.5"};
+  refused({}, "a secret", "lr = 0.5");
+  variables.clear();
   kill(3);
-  processes_[3] = join({}, "a secret");
+  // Its own number of workers, and what is as in the job.
+  processes_[3] = join({"--workers", "1", "--timeout", "300"}, "a secret");
   EXPECT_TRUE(process(3).wait_for_output("rank 3 receives the state of the run, "));
   EXPECT_TRUE(process(3).wait_for_output("rank 3 takes part from step "));
   expect_return();
   EXPECT_TRUE(trains_again(3));
+  expect_end(3, 3);
+}
+
+// The option replaces the job's on this machine alone.
+TEST_F(Rejoin, TheDataOfAProcessThatJoinsMayLieElsewhere) {
+  const fs::path here = folder_.path() / "here", elsewhere = folder_.path() / "elsewhere";
+  for (const fs::path& text : {here, elsewhere})
+    std::ofstream(text) << std::string(20000, 'a') + std::string(20000, 'b');
+  begin("ar", {"GRAPEVINE_JOB_TOKEN=a secret"},
+        {"--model", "lstm", "--data", "text:" + here.string()});
+  fs::remove(here);
+  kill(3);
+  ProcessOptions options;
+  options.environment = {"GRAPEVINE_JOB_TOKEN=a secret"};
+  processes_[3] = joining({"--data", "text:" + elsewhere.string()}, options);
+  expect_return();
   expect_end(3, 3);
 }
 
@@ -205,8 +238,7 @@ TEST_F(Rejoin, ARunWithAnotherBatchSizeIsJoined) {
   kill(3);
   ProcessOptions options;
   options.environment.push_back("GRAPEVINE_JOB_TOKEN=a secret");
-  processes_[3] = std::unique_ptr<Process>(
-      new Process({"train", "--join", "127.0.0.1:" + std::to_string(port_)}, options));
+  processes_[3] = joining({}, options);
   expect_return();
   expect_end(3, 3);
 }

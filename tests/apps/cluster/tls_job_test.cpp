@@ -178,10 +178,13 @@ TEST_F(TlsJob, AKilledProcessReturns) {
   };
   for (int process = 0; process < 3; ++process) processes.push_back(make(process));
   ASSERT_TRUE(has_begun(at("run"))) << processes[0]->so_far().describe();
+  const std::string address = "127.0.0.1:" + std::to_string(port);
+  const auto other = run_process({"train", "--join", address, "--tls", tls_, "--trust-fabric"});
+  EXPECT_TRUE(has(ProcessResult::last_line(other.err), "trust-fabric = true, process 0 with false"))
+      << "it waits for no place: " << other.describe();
   for (const bool by_address : {false, true}) {
     processes[2]->signal(SIGKILL);
     processes[2]->wait();
-    const std::string address = "127.0.0.1:" + std::to_string(port);
     processes[2] = by_address ? std::make_unique<Process>(std::vector<std::string>{
                                     "train", "--join", address, "--tls", tls_})
                               : make(2);
