@@ -171,7 +171,8 @@ class RendezvousState {
   // connecting.
   std::map<std::string, Waiting> waiting_;
   std::set<std::int32_t> returning_;
-  // By place: the number of its last offer; erased once a process takes it.
+  // By place: the number of its last offer, or of the last Join for it; erased once a process takes
+  // it.
   std::map<std::int32_t, std::int64_t> offered_;
   std::int64_t offers_ = 0;
   LogLimit refusals_;
