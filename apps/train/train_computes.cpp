@@ -8,8 +8,10 @@
 
 #include "algorithms/collectives/reduction.hpp"
 #include "algorithms/wiring/role_type.hpp"
+#include "apps/train/replicas/link_replicas.hpp"
 #include "apps/train/replicas/worker_members.hpp"
 #include "gpu/device.hpp"
+#include "gpu/flat_params.hpp"
 #include "gpu/math_threads.hpp"
 #include "gpu/model_memory.hpp"
 #include "gpu/near_cpus.hpp"
@@ -139,8 +141,10 @@ Expected<std::vector<std::string>> gpus_in_use(TrainJob& job, const std::vector<
   Devices here;
   for (const Devices& devices : workers) here.insert(here.end(), devices.begin(), devices.end());
   auto ids = device_ids(here);
-  if (!ids || !job.launched || job.launched->local_processes == 1) return ids;
-  const LaunchedProcess& launched = *job.launched;
+  const bool spans = job.processes.replicas > 1;  // members claim theirs, too
+  if (!ids || (!spans && !job.launched)) return ids;
+  const LaunchedProcess& launched = spans ? job.processes.launched : *job.launched;
+  if (launched.local_processes == 1) return ids;
   auto posted = GpuClaims::post(gpu_claims_folder(),
                                 launched.head_host + ":" + std::to_string(launched.head_port),
                                 launched.local_process, *ids);
@@ -166,39 +170,44 @@ std::string replica_name(Rank rank, std::size_t replica) {
   return "rank " + std::to_string(rank) + ", replica " + std::to_string(replica);
 }
 
-// Of a worker with several processes: of a member its replica, of the lead the whole worker. Its
-// members join later (link_replicas()).
-Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, Rank rank, at::Device device) {
+// Of the job's model, whatever it will compute on.
+Expected<ReplicaShape> replica_shape(const TrainJob& job) {
+  auto model = job.model(seed_of(job.options));
+  if (!model) return model.error();
+  const auto parameters = FlatTensors::of_parameters(**model);
+  if (!parameters) return parameters.error();
+  const auto buffers = FlatTensors::of_buffers(**model);
+  if (!buffers) return buffers.error();
+  return ReplicaShape{parameters->numel(), buffers->numel(), job.processes.replicas};
+}
+
+// Of a worker with several processes: of a member its replica, of the lead the whole worker.
+Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, Rank rank, at::Device device,
+                                                      const std::string& shared) {
   const WorkerProcesses& processes = job.processes;
   const auto replicas = static_cast<std::size_t>(processes.replicas);
   const auto index = static_cast<std::size_t>(processes.replica);
-  auto own = make_replica(job, rank, device, {replica_name(rank, index), index, replicas, nullptr});
+  const auto shape = replica_shape(job);
+  if (!shape) return shape.error();
+  job.parameters = shape->parameters;
+  const auto group = link_replicas(
+      job, {"rank " + std::to_string(rank), *shape, device, shared, replicas_limit(job)});
+  if (!group) return group.error();
+  job.process_group = *group;
+  auto own = make_replica(job, rank, device, {replica_name(rank, index), index, replicas, *group});
   if (!own) return own.error();
   if (processes.is_member()) return std::shared_ptr<Compute>(*std::move(own));
-  spdlog::log(device.is_cuda() ? spdlog::level::warn : spdlog::level::info,
-              "rank {}: {} replicas in processes of their own: gradients are summed in shared "
-              "memory; NCCL sums those of the GPUs of one process (--devices-per-worker)",
-              rank, replicas);
-  std::vector<std::string> names;
-  for (std::int32_t i = 0; i < processes.replicas; ++i)
-    names.push_back(replica_name(rank, static_cast<std::size_t>(i)) + ", process " +
-                    std::to_string(processes.process_of(i)));
-  const ReplicaShape shape{(*own)->dimension(), (*own)->initial_buffers().numel(),
-                           processes.replicas};
-  auto members = WorkerMembers::make(shape, std::move(names), replicas_limit(job));
-  if (!members) return members.error();
-  job.members = *std::move(members);
   std::vector<std::unique_ptr<Compute>> all;
   all.push_back(*std::move(own));
   for (std::int32_t i = 1; i < processes.replicas; ++i)
     all.push_back(std::make_unique<RemoteReplica>(job.members, i, *all.front()));
   return std::shared_ptr<Compute>(
-      std::make_shared<ReplicatedCompute>(std::move(all), nullptr, replicas_limit(job)));
+      std::make_shared<ReplicatedCompute>(std::move(all), *group, replicas_limit(job)));
 }
 
 Expected<std::shared_ptr<Compute>> make_compute(TrainJob& job, Rank rank, const Devices& devices,
                                                 const std::string& shared) {
-  if (job.processes.replicas > 1) return make_for_processes(job, rank, devices.front());
+  if (job.processes.replicas > 1) return make_for_processes(job, rank, devices.front(), shared);
   const std::string name = "rank " + std::to_string(rank);
   if (devices.size() == 1) {
     auto made = make_replica(job, rank, devices.front(), {name, 0, 1, nullptr});
@@ -314,7 +323,8 @@ Expected<void> make_computes(TrainJob& job) {
   const auto devices = devices_of_workers(job);
   if (!devices) return devices.error();
   Expected<std::vector<std::string>> in_use = std::vector<std::string>();
-  if (job.options.devices_per_worker > 1 && devices->front().front().is_cuda())
+  const bool replicated = job.options.devices_per_worker > 1 || job.processes.replicas > 1;
+  if (replicated && devices->front().front().is_cuda())
     in_use = gpus_in_use(job, *devices);
   limit_threads_to_near_cpus(job, *devices);
   for (std::size_t i = 0; i < job.local_ranks.size(); ++i) {

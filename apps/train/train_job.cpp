@@ -19,7 +19,6 @@
 #include "apps/train/live/job_parts.hpp"
 #include "apps/train/live/listening_check.hpp"
 #include "apps/train/options/option_values.hpp"
-#include "apps/train/replicas/link_replicas.hpp"
 #include "apps/train/train_computes.hpp"
 #include "apps/train/train_folder.hpp"
 #include "apps/train/train_place.hpp"
@@ -351,7 +350,6 @@ Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
   job.run.first_timeout = first_step_limit(o);
   if (o.stall_abort_s > 0) job.run.stall_abort = from_seconds(o.stall_abort_s);
   if (job.is_head()) warn_of_parts(job);
-  if (auto linked = link_replicas(job); !linked) return linked.error();
   if (job.processes.is_member()) return job;
   if (auto made = (maker.folders ? maker.folders : make_folders)(job); !made) return made.error();
   if (auto made = (maker.transport ? maker.transport : make_transport)(job); !made)

@@ -18,6 +18,7 @@
 
 namespace grapevine {
 
+class GradientGroup;
 struct LeadLink;
 class WorkerMembers;
 
@@ -45,6 +46,9 @@ struct TrainJob {
   // With several processes for a worker. Of a lead: its members; of a member: its lead. Else null.
   std::shared_ptr<WorkerMembers> members;
   std::shared_ptr<LeadLink> lead;
+  // Theirs; null: there is none. Kept here, since its end waits for the members, which end with it
+  // when the lead dismisses them.
+  std::shared_ptr<GradientGroup> process_group;
 
   // Process 0 supervises, validates and writes; the others only train.
   bool is_head() const {

@@ -5,6 +5,8 @@
 #include <string>
 #include <type_traits>
 
+#include "messages/check.hpp"
+
 namespace grapevine {
 namespace {
 
@@ -83,6 +85,21 @@ Gradient gradient_of(const ReplicaResult& result) {
   gradient.compute_seconds = compute_seconds;
   gradient.error.assign(error.data(), error_bytes);
   return gradient;
+}
+
+ReplicaGroup group_of(const std::vector<std::uint8_t>& id) {
+  GRAPEVINE_CHECK(id.size() <= kGroupIdBytes, "the id of a group has ", id.size(), " bytes");
+  ReplicaGroup group;
+  group.id_bytes = static_cast<std::uint32_t>(id.size());
+  std::copy(id.begin(), id.end(), group.id.begin());
+  return group;
+}
+
+Expected<std::vector<std::uint8_t>> read_group(const shm::Packet& packet) {
+  ReplicaGroup group;
+  if (!read_frame(packet, ReplicaFrame::group, group) || group.id_bytes > kGroupIdBytes)
+    return bad_frame("no group");
+  return std::vector<std::uint8_t>(group.id.begin(), group.id.begin() + group.id_bytes);
 }
 
 Expected<std::optional<ReplicaTask>> read_task(const shm::Packet& packet) {

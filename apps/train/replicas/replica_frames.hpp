@@ -1,6 +1,7 @@
 // What a lead and its members send each other after the greeting: one packet each, of a fixed
 // length. The vectors beside it are in their shared memory (replica_memory.hpp).
 //
+//   lead → member  ReplicaGroup, once all have joined: how gradients are summed
 //   lead → member  ReplicaTask: compute this gradient; or ReplicaGoodbye: the run has ended
 //   member → lead  ReplicaResult
 //
@@ -9,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "messages/expected.hpp"
 #include "messages/gradient.hpp"
@@ -16,7 +18,15 @@
 
 namespace grapevine {
 
-enum class ReplicaFrame : std::uint32_t { task = 1, goodbye = 2, result = 3 };
+enum class ReplicaFrame : std::uint32_t { task = 1, goodbye = 2, result = 3, group = 4 };
+
+inline constexpr std::size_t kGroupIdBytes = 128;  // NCCL's
+
+struct ReplicaGroup {
+  ReplicaFrame kind = ReplicaFrame::group;
+  std::uint32_t id_bytes = 0;  // of `id`; 0: gradients are summed on the host
+  std::array<std::uint8_t, kGroupIdBytes> id{};
+};
 
 struct ReplicaTask {
   ReplicaFrame kind = ReplicaFrame::task;
@@ -55,6 +65,11 @@ GradientRequest request_of(const ReplicaTask& task);
 ReplicaResult result_of(const Gradient& gradient);
 // Without vectors.
 Gradient gradient_of(const ReplicaResult& result);
+
+// `id`: of the group that all replicas join; empty: none. REQUIRES: at most kGroupIdBytes.
+ReplicaGroup group_of(const std::vector<std::uint8_t>& id);
+// The same id. Errors (protocol): no such frame.
+Expected<std::vector<std::uint8_t>> read_group(const shm::Packet& packet);
 
 // What a member receives; nothing: goodbye. Errors (protocol): no such frame.
 Expected<std::optional<ReplicaTask>> read_task(const shm::Packet& packet);

@@ -101,6 +101,7 @@ Expected<LeadLink> greet_lead(FileDescriptor socket, const ReplicaWorker& own,
   claim.parameters = own.shape.parameters;
   claim.buffers = own.shape.buffers;
   claim.replicas = own.shape.replicas;
+  claim.may_group = own.may_group ? 1 : 0;
   if (!shm::send_packet(socket.get(), &claim, sizeof claim)) return closed;
   auto last = next();
   if (!last) return last.error();
@@ -180,7 +181,8 @@ Expected<GreetedMember> greet_member(int socket, const ReplicaWorker& own,
   if (!read_greeting(*second, 0, claim)) return malformed();
   if (!equal_secrets(text_in(claim.proof), proof_of("member", own, *member, hello)))
     return Error{Errc::protocol, describe(ReplicaRefusal::proof)};
-  const GreetedMember greeted{member->replica, judge(claim, own, member->replica, joined)};
+  const GreetedMember greeted{member->replica, judge(claim, own, member->replica, joined),
+                              claim.may_group == 1};
   const ReplicaAnswer answer{greeted.refusal};
   std::vector<int> descriptors;
   if (greeted.refusal == ReplicaRefusal::none) descriptors.push_back(memory.descriptor());

@@ -13,10 +13,12 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "apps/train/replicas/replica_memory.hpp"
+#include "gpu/replicas/gradient_group.hpp"
 #include "messages/expected.hpp"
 #include "net/cancelled.hpp"
 #include "net/file_descriptor.hpp"
@@ -47,7 +49,7 @@ struct ReplicaClaim {
   std::array<char, 32> version{};  // of the program
   std::int64_t parameters = 0, buffers = 0;
   std::int32_t replicas = 0;
-  std::uint32_t zero = 0;
+  std::uint32_t may_group = 0;  // 0 or 1: ReplicaWorker::may_group
 };
 
 enum class ReplicaRefusal : std::uint32_t { none, proof, replica, version, settings, model };
@@ -66,6 +68,8 @@ struct ReplicaWorker {
   std::string settings;  // a text of all that must be the same in its processes
   std::int32_t worker = 0;
   ReplicaShape shape;
+  // Of this process alone: it has a GPU that no other worker uses, and NCCL.
+  bool may_group = false;
 
   // Of the lead's socket: a digest, which only processes with the secret can tell.
   std::string socket_name() const;
@@ -80,6 +84,7 @@ Expected<shm::Packet> wait_for_packet(int socket, std::optional<ReplicaClock::ti
 struct GreetedMember {
   std::int32_t replica = 0;
   ReplicaRefusal refusal = ReplicaRefusal::none;
+  bool may_group = false;
 };
 // Of a connection that the lead has accepted. `memory`: passed to a member that is not refused.
 // `joined(replica)`: whether that one is here already. Errors (protocol, timeout, peer_down): the
@@ -93,6 +98,7 @@ Expected<GreetedMember> greet_member(int socket, const ReplicaWorker& own,
 struct LeadLink {
   FileDescriptor socket;
   ReplicaMemory memory;
+  std::shared_ptr<GradientGroup> group = nullptr;  // of all replicas; null: the lead sums
 };
 // Connects, again and again until `deadline`, as replica `replica`. Errors: timeout; bad_input:
 // refused, or of another job; protocol; failed: cancelled. Each text is without names.

@@ -1,10 +1,14 @@
 #include "apps/train/replicas/serve_lead.hpp"
 
 #include <ATen/core/Tensor.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <memory>
+#include <thread>
 #include <utility>
 
 #include "apps/train/replicas/replica_frames.hpp"
@@ -27,16 +31,48 @@ void leave_at(const at::Tensor& place, const FrozenTensor& result) {
   if (made.data_ptr() != place.data_ptr()) place.copy_(made);
 }
 
-ReplicaResult compute_result(Compute& compute, const ReplicaMemory& memory, std::int32_t replica,
+// Aborts a group once the other end of a socket has closed: a replica waits in the group, on its
+// GPU, for others that will not come. Without a group it does nothing.
+class HangUpWatch {
+ public:
+  HangUpWatch(int socket, std::shared_ptr<GradientGroup> group) {
+    if (group) thread_ = std::thread([this, socket, group = std::move(group)] {
+        if (hangs_up(socket)) group->abort();
+      });
+  }
+  ~HangUpWatch() {
+    end_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  HangUpWatch(const HangUpWatch&) = delete;
+  HangUpWatch& operator=(const HangUpWatch&) = delete;
+
+ private:
+  bool hangs_up(int socket) const {
+    constexpr int kPollMs = 100;
+    while (!end_) {
+      pollfd watched{socket, 0, 0};  // an end is always reported
+      if (::poll(&watched, 1, kPollMs) > 0) return true;
+    }
+    return false;
+  }
+
+  std::atomic<bool> end_{false};
+  std::thread thread_;
+};
+
+ReplicaResult compute_result(Compute& compute, const LeadLink& link, std::int32_t replica,
                              const ReplicaTask& task) {
+  const ReplicaMemory& memory = link.memory;
   const ReplicaShape& shape = memory.shape();
+  const std::int64_t returned = link.group ? 0 : shape.parameters;  // else the lead has the mean
   GradientRequest request = request_of(task);
   request.z = FrozenTensor::freeze(memory.parameters());
   if (task.has_buffers != 0 && shape.buffers > 0)
     request.buffers = FrozenTensor::freeze(memory.buffers());
   request.recycled = FrozenTensor::freeze(memory.gradient_of(replica));
   Gradient made = compute.gradient(std::move(request));
-  if (made.error.empty() && (made.value.numel() != shape.parameters ||
+  if (made.error.empty() && (made.value.numel() != returned ||
                              (made.buffers.defined() && made.buffers.numel() != shape.buffers)))
     made.error = "the gradient has another size than the model";
   made.step = task.step;
@@ -44,7 +80,7 @@ ReplicaResult compute_result(Compute& compute, const ReplicaMemory& memory, std:
     made.buffers = {};
     return result_of(made);
   }
-  leave_at(memory.gradient_of(replica), made.value);
+  if (made.value.defined()) leave_at(memory.gradient_of(replica), made.value);
   if (made.buffers.defined()) leave_at(memory.buffers_of(replica), made.buffers);
   return result_of(made);
 }
@@ -55,6 +91,7 @@ Expected<void> serve_lead(Compute& compute, const LeadLink& link, std::int32_t r
                           const std::string& lead, const std::function<bool()>& stop_requested) {
   const int socket = link.socket.get();
   const Error lost{Errc::peer_down, lead + ", the lead of this process's worker, is lost"};
+  const HangUpWatch watch(socket, link.group);
   bool asked = false;
   const Cancelled poll = [&] {
     if (!asked && stop_requested()) {
@@ -70,7 +107,7 @@ Expected<void> serve_lead(Compute& compute, const LeadLink& link, std::int32_t r
     const auto task = read_task(*packet);
     if (!task) return Error{task.error().code, "from " + lead + ": " + task.error().message};
     if (!*task) return {};
-    const ReplicaResult result = compute_result(compute, link.memory, replica, **task);
+    const ReplicaResult result = compute_result(compute, link, replica, **task);
     if (!shm::send_packet(socket, &result, sizeof result)) return lost;
   }
 }

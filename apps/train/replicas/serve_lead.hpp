@@ -13,6 +13,7 @@ namespace grapevine {
 // lives: a rank may wait for others. `compute`: of replica `replica`. `lead`: its name, for errors.
 // `stop_requested`: asked about ten times a second between requests; the run is the lead's, so the
 // first request goes to it, as SIGTERM, and the member serves until the lead has ended the run.
+// `compute` has link.group, where there is one, which is aborted as soon as the lead is lost.
 // Errors: peer_down: the lead is lost; protocol: it sends what none sends.
 Expected<void> serve_lead(Compute& compute, const LeadLink& link, std::int32_t replica,
                           const std::string& lead, const std::function<bool()>& stop_requested);

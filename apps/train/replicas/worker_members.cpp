@@ -65,6 +65,7 @@ Expected<void> WorkerMembers::accept(const ReplicaWorker& own, ReplicaClock::tim
   const auto listener = shm::listen_at(own.socket_name());
   if (!listener)
     return Error{Errc::io, "no socket for the processes of a worker: " + listener.error().message};
+  may_group_ = own.may_group;
   while (missing() > 0) {
     if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
     const auto now = ReplicaClock::now();
@@ -96,6 +97,7 @@ Expected<void> WorkerMembers::take(FileDescriptor socket, const ReplicaWorker& o
     return {};
   }
   if (greeted->refusal == ReplicaRefusal::none) {
+    may_group_ = may_group_ && greeted->may_group;
     adopt(greeted->replica, std::move(socket));
     return {};
   }
@@ -123,24 +125,27 @@ Gradient WorkerMembers::gradient(std::int32_t replica, GradientRequest request) 
 
 Expected<Gradient> WorkerMembers::ask(std::int32_t replica, GradientRequest& request) {
   Link& to = link(replica);
-  const Error lost{Errc::peer_down, "this process of the worker is lost"};
-  if (to.socket.get() < 0) return lost;
+  const auto lost = [this] {
+    return Error{Errc::peer_down, abandoned_ ? "its worker has failed"
+                                             : "this process of the worker is lost"};
+  };
+  if (to.socket.get() < 0) return lost();
   if (auto copied = publish(to.requests, request); !copied) return copied.error();
   const ReplicaTask task = task_of(request);
   request = {};  // its handle on z
-  if (!shm::send_packet(to.socket.get(), &task, sizeof task)) return lost;
+  if (!shm::send_packet(to.socket.get(), &task, sizeof task)) return lost();
   const auto limit = std::chrono::duration_cast<ReplicaClock::duration>(timeout_);
   const auto packet = wait_for_packet(to.socket.get(), ReplicaClock::now() + limit, nullptr);
   if (!packet && packet.error().code == Errc::timeout)
     return Error{Errc::timeout, fmt::format("no gradient came within {:.0f} s (--timeout)",
                                             to_seconds(timeout_))};
-  if (!packet) return packet.error().code == Errc::peer_down ? lost : packet.error();
+  if (!packet) return packet.error().code == Errc::peer_down ? lost() : packet.error();
   const auto result = read_result(*packet, task.step);
   if (!result) return result.error();
   Gradient made = gradient_of(*result);
   made.step = task.step;
   if (!made.error.empty()) return made;
-  made.value = FrozenTensor::freeze(memory_.gradient_of(replica));
+  if (!grouped_) made.value = FrozenTensor::freeze(memory_.gradient_of(replica));
   if (result->has_buffers != 0) made.buffers = FrozenTensor::freeze(memory_.buffers_of(replica));
   return made;
 }
@@ -157,6 +162,19 @@ Expected<void> WorkerMembers::publish(std::uint64_t request, const GradientReque
   if (content.buffers.defined()) copy_into(memory_.buffers(), content.buffers);
   published_ = request;
   return {};
+}
+
+void WorkerMembers::announce_group(const std::vector<std::uint8_t>& id) {
+  grouped_ = !id.empty();
+  const ReplicaGroup group = group_of(id);
+  for (const Link& to : links_)  // one that does not take it is lost, which the first step reports
+    if (to.socket.get() >= 0) shm::send_packet(to.socket.get(), &group, sizeof group);
+}
+
+void WorkerMembers::abandon() {
+  abandoned_ = true;
+  for (const Link& to : links_)
+    if (to.socket.get() >= 0) ::shutdown(to.socket.get(), SHUT_RDWR);
 }
 
 void WorkerMembers::dismiss() {

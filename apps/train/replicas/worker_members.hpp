@@ -1,5 +1,7 @@
 // WorkerMembers: the other processes of a worker, as its lead uses them.
 #pragma once
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -8,6 +10,7 @@
 
 #include "apps/train/replicas/replica_greeting.hpp"
 #include "gpu/compute.hpp"
+#include "gpu/replicas/gradient_group.hpp"
 #include "messages/time.hpp"
 
 namespace grapevine {
@@ -28,6 +31,11 @@ class WorkerMembers {
   Expected<void> accept(const ReplicaWorker& own, ReplicaClock::time_point deadline,
                         const Cancelled& cancelled);
 
+  // After accept(): whether all processes may join a group.
+  bool may_group() const { return may_group_; }
+  // Tells the members how gradients are summed. `id`: of the group that they join; empty: here.
+  void announce_group(const std::vector<std::uint8_t>& id);
+
   // For tests: a replica whose greeting is over.
   void adopt(std::int32_t replica, FileDescriptor socket);
   const ReplicaMemory& memory() const { return memory_; }
@@ -37,6 +45,9 @@ class WorkerMembers {
   // request. A member that is lost, late, or sends what none sends, fails this request and all
   // later ones: Gradient::error, without the replica's number.
   Gradient gradient(std::int32_t replica, GradientRequest request);
+
+  // Ends all links: gradient() returns, and the members end. Any thread. Idempotent.
+  void abandon();
 
   // Tells the members that the run has ended.
   void dismiss();
@@ -62,8 +73,35 @@ class WorkerMembers {
   const std::vector<std::string> names_;
   const Duration timeout_;
   std::vector<Link> links_;  // by replica; each used by the thread of its replica
+  bool may_group_ = false;
+  bool grouped_ = false;  // members return no gradients: those of the group are the mean
+  std::atomic<bool> abandoned_{false};
   std::mutex mutex_;
   std::uint64_t published_ = 0;  // requests whose vectors were copied; guarded by mutex_
+};
+
+// The group of a lead, over processes: it ends together with the links, so that no member waits in
+// it.
+class LeadGroup final : public GradientGroup {
+ public:
+  LeadGroup(std::shared_ptr<WorkerMembers> members, std::shared_ptr<GradientGroup> group)
+      : members_(std::move(members)), group_(std::move(group)) {}
+
+  Expected<void> all_gather(std::size_t replica, at::Tensor& flat) override {
+    return group_->all_gather(replica, flat);
+  }
+  Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
+    return group_->all_reduce_mean(replica, gradient);
+  }
+  bool in_one_process() const override { return false; }
+  void abort() override {
+    members_->abandon();
+    group_->abort();
+  }
+
+ private:
+  const std::shared_ptr<WorkerMembers> members_;
+  const std::shared_ptr<GradientGroup> group_;
 };
 
 // A replica in another process. The initial vectors are those of the lead's replica, which has the

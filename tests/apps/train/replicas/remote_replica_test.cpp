@@ -19,7 +19,9 @@
 #include "apps/train/replicas/replica_greeting.hpp"
 #include "apps/train/replicas/serve_lead.hpp"
 #include "apps/train/replicas/worker_members.hpp"
+#include "gpu/replicas/replica_barrier.hpp"
 #include "gpu/replicas/replicated_compute.hpp"
+#include "tests/gpu/lazy_device.hpp"
 #include "tests/gpu/tiny_compute.hpp"
 
 namespace grapevine {
@@ -132,6 +134,186 @@ TEST(RemoteReplica, ComputesTheBitsOfReplicasInOneProcess) {
   members->dismiss();
   for (auto& each : served) EXPECT_EQ(each.get(), "");
 }
+
+// ---- a group over the processes
+
+// On devices that are threads here, and as if they were processes: they share no memory for the
+// mean.
+class ProcessesGroup final : public GradientGroup {
+ public:
+  ProcessesGroup() : barrier_(kReplicas), slices_(kReplicas), gradients_(kReplicas) {}
+
+  Expected<void> all_gather(std::size_t replica, at::Tensor& flat) override {
+    slices_[replica] = flat;
+    if (auto here = barrier_.wait(kLong); !here) return here;
+    const std::int64_t slice = flat.numel() / kReplicas;
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      const std::int64_t begin = static_cast<std::int64_t>(i) * slice;
+      if (i != replica) flat.narrow(0, begin, slice).copy_(slices_[i].narrow(0, begin, slice));
+    }
+    return barrier_.wait(kLong);
+  }
+  // In the order of the replicas, as a sum on the host.
+  Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
+    gradients_[replica] = gradient;
+    if (auto here = barrier_.wait(kLong); !here) return here;
+    at::Tensor sum = gradients_[0].clone();
+    for (std::size_t i = 1; i < gradients_.size(); ++i) sum.add_(gradients_[i]);
+    sum.mul_(1.0 / kReplicas);
+    if (auto summed = barrier_.wait(kLong); !summed) return summed;
+    gradient.copy_(sum);
+    return barrier_.wait(kLong);
+  }
+  bool in_one_process() const override { return false; }
+  void abort() override {
+    ++aborts_;
+    barrier_.end();
+  }
+  int aborts() const { return aborts_; }
+
+ private:
+  ReplicaBarrier barrier_;
+  std::vector<at::Tensor> slices_, gradients_;
+  std::atomic<int> aborts_{0};
+};
+
+std::unique_ptr<Compute> device_replica(std::int32_t index, std::shared_ptr<GradientGroup> group) {
+  TorchComputeConfig config = tiny_config(tiny_conv_layers, 1, 2, kBatch);
+  config.data = tiny_images();
+  config.replica = static_cast<std::size_t>(index);
+  config.replicas = kReplicas;
+  config.runtime = std::make_shared<LazyDevice>(static_cast<std::uint64_t>(index) + 5);
+  config.group = std::move(group);
+  return make_tiny(std::move(config));
+}
+
+// A lead in this thread, and its members in others; each has a device.
+class GroupedWorker {
+ public:
+  explicit GroupedWorker(const ReplicaShape& shape) {
+    members_ = WorkerMembers::make(shape, names(), kLong).value();
+    for (std::int32_t i = 1; i < kReplicas; ++i) {
+      auto pair = socket_pair();
+      members_->adopt(i, std::move(pair[0]));
+      served_.push_back(std::async(
+          std::launch::async, [this, i, end = std::move(pair[1]), memory = members_->memory()]()
+                                  mutable { return serve(i, std::move(end), std::move(memory)); }));
+    }
+    members_->announce_group({1, 2, 3});
+    const auto group = std::make_shared<LeadGroup>(members_, group_);
+    std::vector<std::unique_ptr<Compute>> all;
+    all.push_back(device_replica(0, group));
+    for (std::int32_t i = 1; i < kReplicas; ++i)
+      all.push_back(std::make_unique<RemoteReplica>(members_, i, *all.front()));
+    compute_ = std::make_unique<ReplicatedCompute>(std::move(all), group, kLong);
+  }
+  ~GroupedWorker() { members_->abandon(); }
+
+  Compute& compute() { return *compute_; }
+  WorkerMembers& members() { return *members_; }
+  ProcessesGroup& group() { return *group_; }
+  // Why each member has ended.
+  std::vector<std::string> wait() {
+    std::vector<std::string> why;
+    for (auto& each : served_) why.push_back(each.get());
+    return why;
+  }
+  // Does so in place of the next gradient.
+  void lose_a_member() { loses_ = true; }
+
+ private:
+  // Fails its connection amid a step, where it was told to.
+  class Losing final : public Compute {
+   public:
+    Losing(std::unique_ptr<Compute> inner, const std::atomic<bool>& loses, int socket)
+        : inner_(std::move(inner)), loses_(loses), socket_(socket) {}
+    std::int64_t dimension() const override { return inner_->dimension(); }
+    FrozenTensor initial_parameters() const override { return inner_->initial_parameters(); }
+    FrozenTensor initial_buffers() const override { return inner_->initial_buffers(); }
+    Gradient gradient(GradientRequest request) override {
+      if (!loses_) return inner_->gradient(std::move(request));
+      ::shutdown(socket_, SHUT_RDWR);
+      Gradient none;
+      none.error = "lost";
+      return none;
+    }
+    Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) override {
+      return inner_->evaluate(z, buffers);
+    }
+
+   private:
+    const std::unique_ptr<Compute> inner_;
+    const std::atomic<bool>& loses_;
+    const int socket_;
+  };
+
+  std::string serve(std::int32_t i, FileDescriptor end, ReplicaMemory memory) {
+    const auto packet = wait_for_packet(end.get(), soon(), nullptr);
+    if (!packet) return packet.error().message;
+    const auto id = read_group(*packet);
+    if (!id || *id != std::vector<std::uint8_t>{1, 2, 3}) return "no group";
+    const int socket = end.get();
+    const std::atomic<bool> never{false};
+    Losing compute(device_replica(i, group_), i == 2 ? loses_ : never, socket);
+    const LeadLink link{std::move(end), std::move(memory), group_};
+    const auto done = serve_lead(compute, link, i, "lead", [] { return false; });
+    return done ? "" : done.error().message;
+  }
+
+  const std::shared_ptr<ProcessesGroup> group_ = std::make_shared<ProcessesGroup>();
+  std::atomic<bool> loses_{false};
+  std::shared_ptr<WorkerMembers> members_;
+  std::unique_ptr<Compute> compute_;
+  std::vector<std::future<std::string>> served_;  // last: ends before what it uses
+};
+
+// Slices of z up, the whole mean down in the lead alone.
+TEST(GroupedReplicas, ComputeTheBitsOfASumOnTheHost) {
+  at::set_num_threads(1);
+  const auto local = local_worker();
+  GroupedWorker grouped(shape_of(*local));
+  for (Step step = 0; step < 5; ++step) {
+    SCOPED_TRACE(step);
+    const Gradient expected = local->gradient(request_at(*local, step, {}));
+    expect_same(grouped.compute().gradient(request_at(*local, step, {})), expected);
+  }
+  grouped.members().dismiss();
+  EXPECT_EQ(grouped.wait(), (std::vector<std::string>{"", ""}));
+  EXPECT_EQ(grouped.group().aborts(), 0);
+}
+
+// All others wait for it in the group: the lead's step fails, and all end.
+TEST(GroupedReplicas, ALostMemberEndsTheStepOfAll) {
+  const auto local = local_worker();
+  GroupedWorker grouped(shape_of(*local));
+  ASSERT_EQ(grouped.compute().gradient(request_at(*local, 0, {})).error, "");
+  grouped.lose_a_member();
+  EXPECT_EQ(grouped.compute().gradient(request_at(*local, 1, {})).error,
+            "second member: this process of the worker is lost");
+  for (const std::string& why : grouped.wait()) EXPECT_NE(why, "");
+  EXPECT_GT(grouped.group().aborts(), 0);
+  EXPECT_NE(grouped.compute().gradient(request_at(*local, 2, {})).error, "");
+}
+
+// A member waits in the group for a lead that has died.
+TEST(GroupedReplicas, AMemberLeavesTheGroupOfALostLead) {
+  const auto group = std::make_shared<ProcessesGroup>();
+  const auto compute = device_replica(1, group);
+  auto pair = socket_pair();
+  const LeadLink link{std::move(pair[1]), ReplicaMemory::make(shape_of(*compute)).value(), group};
+  const ReplicaTask task = task_of(request_at(*compute, 0, {}));
+  ASSERT_TRUE(shm::send_packet(pair[0].get(), &task, sizeof task));
+  auto served = std::async(std::launch::async, [&] {
+    return serve_lead(*compute, link, 1, "process 0", [] { return false; });
+  });
+  pair[0].reset();
+  const auto done = served.get();
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Errc::peer_down);
+  EXPECT_EQ(group->aborts(), 1);
+}
+
+// ---- one member
 
 // A lead whose first member is what the test does at the other end.
 class OneMember : public testing::Test {
@@ -279,6 +461,7 @@ TEST(ServeLead, EndsWithItsLead) {
 struct Joined {
   Expected<void> lead = Error{};
   std::vector<Expected<void>> members;
+  bool may_group = false;
 };
 
 // A lead of two replicas, with members of these workers, one after the other.
@@ -295,6 +478,7 @@ Joined join(const ReplicaWorker& lead, const std::vector<ReplicaWorker>& workers
     joined.members.push_back(link ? Expected<void>() : Expected<void>(link.error()));
   }
   joined.lead = accepting.get();
+  joined.may_group = members->may_group();
   return joined;
 }
 
@@ -315,6 +499,20 @@ TEST(ReplicaGreeting, ProcessesOfOneWorkerFindEachOther) {
   const Joined joined = join(own, {own});
   EXPECT_TRUE(joined.lead) << joined.lead.error().message;
   EXPECT_TRUE(joined.members.front()) << joined.members.front().error().message;
+}
+
+// Where each process may.
+TEST(ReplicaGreeting, AllOrNoneJoinAGroup) {
+  for (const bool lead_may : {false, true}) {
+    for (const bool member_may : {false, true}) {
+      ReplicaWorker lead = worker_of({7, 2, 2}), member = lead;
+      lead.may_group = lead_may;
+      member.may_group = member_may;
+      const Joined joined = join(lead, {member});
+      ASSERT_TRUE(joined.lead) << joined.lead.error().message;
+      EXPECT_EQ(joined.may_group, lead_may && member_may);
+    }
+  }
 }
 
 TEST(ReplicaGreeting, AMemberThatDoesNotFitIsRefusedWithTheReason) {

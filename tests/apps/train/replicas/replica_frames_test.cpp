@@ -134,6 +134,21 @@ TEST(ReplicaFrames, MalformedOnesAreRefused) {
   EXPECT_FALSE(read_task(packet_of(ReplicaResult{})));
 }
 
+TEST(ReplicaFrames, AGroupHasItsId) {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{3}, kGroupIdBytes}) {
+    std::vector<std::uint8_t> id(bytes);
+    for (std::size_t i = 0; i < bytes; ++i) id[i] = static_cast<std::uint8_t>(i + 1);
+    const auto read = read_group(packet_of(group_of(id)));
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(*read, id);
+  }
+  ReplicaGroup longer;
+  longer.id_bytes = kGroupIdBytes + 1;
+  EXPECT_FALSE(read_group(packet_of(longer)));
+  EXPECT_FALSE(read_group(packet_of(ReplicaTask{})));
+  EXPECT_FALSE(read_task(packet_of(ReplicaGroup{})));
+}
+
 // Any bytes of any length: refused, or read into numbers within their ranges.
 TEST(ReplicaFrames, RandomBytesDoNoHarm) {
   constexpr unsigned kSeed = 5;
@@ -141,10 +156,19 @@ TEST(ReplicaFrames, RandomBytesDoNoHarm) {
   for (int i = 0; i < 20000; ++i) {
     shm::Packet packet;
     const std::vector<std::size_t> lengths = {sizeof(ReplicaTask), sizeof(ReplicaGoodbye),
-                                              sizeof(ReplicaResult), random() % 512};
+                                              sizeof(ReplicaResult), sizeof(ReplicaGroup),
+                                              random() % 512};
     packet.bytes.resize(lengths[random() % lengths.size()]);
     for (auto& byte : packet.bytes) byte = static_cast<std::byte>(random() % 4);
-    if (packet.bytes.size() > 4) std::memset(packet.bytes.data() + 1, 0, 3);  // a kind below 4
+    for (auto& byte : packet.bytes)
+      if (random() % 4 == 0) byte = static_cast<std::byte>(random());
+    if (packet.bytes.size() > 4) {
+      const auto kind = static_cast<std::uint32_t>(random() % 6);
+      std::memcpy(packet.bytes.data(), &kind, sizeof kind);
+    }
+    if (const auto id = read_group(packet)) {
+      EXPECT_LE(id->size(), kGroupIdBytes) << "seed " << kSeed << ", packet " << i;
+    }
     if (const auto task = read_task(packet); task && *task) {
       EXPECT_GE((*task)->step, 0) << "seed " << kSeed << ", packet " << i;
     }
