@@ -99,6 +99,31 @@ TEST(WorkerProcessesCommand, OneWorkerMayHaveAllProcesses) {
   EXPECT_EQ(losses_of(again), losses_of(processes));
 }
 
+// The devices of the tests, which end a process if one of its streams misses a wait. They have no
+// NCCL.
+TEST(WorkerProcessesCommand, EachProcessMayHaveAGpu) {
+  const TemporaryDirectory folder;
+  const fs::path devices = folder.path() / "devices", processes = folder.path() / "processes";
+  ProcessOptions options;
+  options.program = GRAPEVINE_FAKE_GPUS;
+  options.environment = {cluster_test::kUcxBetweenHosts};
+  const ProcessResult one = run_process(
+      with(small_run("sgp", devices),
+           {"--device", "cuda", "--workers", "1", "--devices-per-worker", "2"}),
+      options);
+  ASSERT_EQ(one.exit_code, 0) << one.describe();
+  const ProcessResult two = run_process(
+      launched(2, with(small_run("sgp", processes),
+                       {"--device", "cuda", "--processes-per-worker", "2"})),
+      options);
+  ASSERT_EQ(two.exit_code, 0) << two.describe();
+  EXPECT_EQ(losses_of(processes), losses_of(devices));
+  EXPECT_EQ(read_file(processes / "model.pt"), read_file(devices / "model.pt"));
+  EXPECT_NE(two.err.find("2 replicas in processes of their own: gradients are summed on the host"),
+            std::string::npos)
+      << two.describe();
+}
+
 // ---- ends
 
 // Processes of one job, started one by one: two workers of two processes, without end.
