@@ -57,6 +57,8 @@ Gpus visible_gpus() {
 
 GroupJoin cuda_group_join() { return cuda_driver().join_group; }
 
+ProcessGroups cuda_process_groups() { return cuda_driver().process_groups; }
+
 Expected<std::vector<std::string>> device_ids(const std::vector<at::Device>& devices) {
   std::vector<std::string> ids;
   for (const at::Device device : devices) {

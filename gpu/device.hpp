@@ -6,6 +6,7 @@
 #include <c10/core/Device.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -84,6 +85,18 @@ class GradientGroup;
 using GroupJoin = std::function<Expected<std::shared_ptr<GradientGroup>>(
     const std::vector<int>& gpus, Duration timeout)>;
 
+// Groups whose replicas are in processes of their own, one in each.
+struct ProcessGroups {
+  using Id = std::vector<std::uint8_t>;
+  // Of a new group; one process makes it, and all others get it as it is.
+  std::function<Expected<Id>()> make_id = nullptr;
+  // Returns when all `replicas` have joined, at most after `timeout`, which also bounds each
+  // launch.
+  std::function<Expected<std::shared_ptr<GradientGroup>>(
+      const Id& id, int gpu, std::size_t replica, std::size_t replicas, Duration timeout)>
+      join = nullptr;
+};
+
 // How this build reaches GPUs of a kind. Each call of `open` gives streams of their own.
 struct GpuDriver {
   std::function<int()> visible;  // number of GPUs; 0 where there is no driver either
@@ -95,6 +108,7 @@ struct GpuDriver {
   std::function<int()> threads_left_behind = nullptr;
   // The address of a GPU as the system names its folder: "0000:3b:00.0", in lower case.
   std::function<Expected<std::string>(int gpu)> pci_address = nullptr;
+  ProcessGroups process_groups = {};  // empty: as join_group
 };
 
 // At program start, before other threads. Registering twice replaces.
@@ -105,7 +119,8 @@ struct Gpus {
   int visible = 0;
 };
 Gpus visible_gpus();
-GroupJoin cuda_group_join();  // of the registered driver
+GroupJoin cuda_group_join();          // of the registered driver
+ProcessGroups cuda_process_groups();  // the same
 
 // The ids of `devices`, the CPU's being empty. Errors: the driver's; unavailable where it has none.
 Expected<std::vector<std::string>> device_ids(const std::vector<at::Device>& devices);

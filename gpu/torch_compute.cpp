@@ -310,6 +310,7 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
   const bool resident = transfers_.is_resident(z);
   // The same for all replicas: else some would wait for others in the group.
   const bool sliced = config_.group && !in_place && z.device().is_cpu();
+  const bool sliced_mean = sliced && config_.group->in_one_process();
   const at::Tensor uploaded =
       sliced ? transfers_.upload_slice(z, config_.replica, config_.replicas, z_slot_)
              : transfers_.upload(z, z_slot_);
@@ -322,7 +323,7 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
     // Staged memory goes back to where the download takes it from.
     FrozenTensor recycled = std::exchange(request.recycled, {});
     if (!in_place && !resident) recycled = {};
-    if (sliced && comes_down(config_))
+    if (sliced_mean && comes_down(config_))
       config_.group->host_mean().set(transfers_.host_memory(parameters_.numel()));
     at::Tensor flat;
     if (parts == nullptr) flat = result_memory(std::move(recycled), parameters_.numel(), device_);
@@ -339,7 +340,7 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
     return resident ? std::move(computed) : transfers_.download(computed);
   };
   at::Tensor gradient;
-  if (sliced)
+  if (sliced_mean)
     download_slice(pass.gradient);
   else if (comes_down(config_))
     gradient = result_of(pass.gradient);

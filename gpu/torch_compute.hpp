@@ -76,7 +76,8 @@ struct TorchComputeConfig {
 //
 // In a group, each replica uploads a slice of z, and the group gathers the slices on the devices.
 // Every gradient is the group's mean; each replica downloads a slice of it into memory of replica 0
-// (GradientGroup::host_mean()) and returns none; in the host's memory replica 0 returns it. A
+// (GradientGroup::host_mean()) and returns none; in the host's memory, and where the replicas are
+// in several processes, replica 0 downloads and returns it. A
 // gradient that overflows does so in all replicas, so that all compute it again.
 //
 // Parts of a gradient are given in the host's memory, where nothing follows the backward pass that

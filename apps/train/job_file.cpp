@@ -105,7 +105,8 @@ TrainOptions resolved_options(const TrainJob& job) {
   TrainOptions options = job.options;
   options.workers = static_cast<std::int64_t>(job.local_ranks.size());
   if (options.threads == 0) {
-    const std::int64_t threads = job.run.threads * options.devices_per_worker;
+    const std::int64_t threads = job.run.threads * options.devices_per_worker *
+                                 options.processes_per_worker;
     if (threads <= kMaxThreads) options.threads = static_cast<int>(threads);
   }
   // Another process of the job may have GPUs; where there are some, their number is the machine's.
@@ -148,6 +149,7 @@ std::string job_file_text(const CLI::App& app, const TrainOptions& options, cons
 std::string job_file_text(const CLI::App& app, const TrainJob& job) {
   JobOrigin origin;
   if (job.launched) origin.processes = job.launched->processes;
+  origin.processes *= job.processes.replicas;
   origin.resumed = job.run.resume.has_value();
   return job_file_text(app, resolved_options(job), job.wiring, origin);
 }

@@ -18,6 +18,8 @@
 #include "apps/train/lead/submission.hpp"
 #include "apps/train/options/option_traits.hpp"
 #include "apps/train/options/two_algorithms.hpp"
+#include "apps/train/replicas/link_replicas.hpp"
+#include "apps/train/replicas/worker_members.hpp"
 #include "apps/train/resume/saved_job.hpp"
 #include "apps/train/summary.hpp"
 #include "apps/train/train_job.hpp"
@@ -117,8 +119,13 @@ class TrainCommand : public Command {
       TrainJob job = std::move(*made);
       if (signals.stop_requested()) return Error{Errc::failed, kStoppedBeforeTraining};
       if (auto threads = check_threads(job); !threads) return threads;
-      return job.is_head() ? lead_run(job, *app_, date_, display, signals, console)
-                           : take_part(job, signals, console);
+      if (job.processes.is_member())
+        return serve_lead_of(job, [&signals] { return signals.stop_requested(); });
+      const Expected<void> done = job.is_head()
+                                      ? lead_run(job, *app_, date_, display, signals, console)
+                                      : take_part(job, signals, console);
+      if (job.members) job.members->dismiss();
+      return done;
     } catch (...) {
       return Error{Errc::failed, exception_line(std::current_exception())};
     }
@@ -146,7 +153,9 @@ class TrainCommand : public Command {
     const int staged = job.launched && !job.run.peer_devices.empty() ? 2 : 0;
     const int each = staged + (devices == 1 ? 1 + pool : 1 + devices * (1 + pool));
     const auto workers = static_cast<int>(job.local_ranks.size());
-    if (auto started = check_thread_headroom(others, workers, each); !started) return started;
+    const int members = job.members ? job.processes.replicas : 0;  // a thread waits for each
+    if (auto started = check_thread_headroom(others + members, workers, each); !started)
+      return started;
     const int evaluators = job.evaluator ? 1 : 0;
     // This thread has its own already, which others use once they need it.
     return check_product_memory((workers * devices + evaluators) * (1 + pool) - 1);

@@ -8,7 +8,10 @@
 
 #include "algorithms/collectives/reduction.hpp"
 #include "algorithms/wiring/role_type.hpp"
+#include "apps/train/replicas/link_replicas.hpp"
+#include "apps/train/replicas/worker_members.hpp"
 #include "gpu/device.hpp"
+#include "gpu/flat_params.hpp"
 #include "gpu/math_threads.hpp"
 #include "gpu/model_memory.hpp"
 #include "gpu/near_cpus.hpp"
@@ -26,6 +29,13 @@ namespace {
 std::int64_t workers_before(const TrainJob& job) {
   const auto here = static_cast<std::int64_t>(job.local_ranks.size());
   return job.launched ? here * job.launched->local_process : 0;
+}
+
+// Of worker i of this process, in the order in which the machine's workers take devices: each
+// process of a worker takes one, as a worker with one device does.
+std::int64_t turn_of(const TrainJob& job, std::size_t i) {
+  return (workers_before(job) + static_cast<std::int64_t>(i)) * job.processes.replicas +
+         job.processes.replica;
 }
 
 struct Replica {
@@ -117,8 +127,7 @@ void limit_threads_to_near_cpus(TrainJob& job, const std::vector<Devices>& worke
 Expected<std::vector<Devices>> devices_of_workers(const TrainJob& job) {
   std::vector<Devices> all;
   for (std::size_t i = 0; i < job.local_ranks.size(); ++i) {
-    auto devices = choose_devices(job.options.device, visible_gpus(),
-                                  workers_before(job) + static_cast<std::int64_t>(i),
+    auto devices = choose_devices(job.options.device, visible_gpus(), turn_of(job, i),
                                   job.options.devices_per_worker);
     if (!devices) return devices.error();
     all.push_back(*std::move(devices));
@@ -132,8 +141,10 @@ Expected<std::vector<std::string>> gpus_in_use(TrainJob& job, const std::vector<
   Devices here;
   for (const Devices& devices : workers) here.insert(here.end(), devices.begin(), devices.end());
   auto ids = device_ids(here);
-  if (!ids || !job.launched || job.launched->local_processes == 1) return ids;
-  const LaunchedProcess& launched = *job.launched;
+  const bool spans = job.processes.replicas > 1;  // members claim theirs, too
+  if (!ids || (!spans && !job.launched)) return ids;
+  const LaunchedProcess& launched = spans ? job.processes.launched : *job.launched;
+  if (launched.local_processes == 1) return ids;
   auto posted = GpuClaims::post(gpu_claims_folder(),
                                 launched.head_host + ":" + std::to_string(launched.head_port),
                                 launched.local_process, *ids);
@@ -152,8 +163,51 @@ std::string why_shared(const Devices& devices, const Expected<std::vector<std::s
   return shared.empty() ? "" : "other workers use " + shared + " as well";
 }
 
-Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank,
-                                                const Devices& devices, const std::string& shared) {
+// Of a step that waits for its batch, for the group and for the device, each as long as that.
+Duration replicas_limit(const TrainJob& job) { return 3 * first_step_limit(job.options); }
+
+std::string replica_name(Rank rank, std::size_t replica) {
+  return "rank " + std::to_string(rank) + ", replica " + std::to_string(replica);
+}
+
+// Of the job's model, whatever it will compute on.
+Expected<ReplicaShape> replica_shape(const TrainJob& job) {
+  auto model = job.model(seed_of(job.options));
+  if (!model) return model.error();
+  const auto parameters = FlatTensors::of_parameters(**model);
+  if (!parameters) return parameters.error();
+  const auto buffers = FlatTensors::of_buffers(**model);
+  if (!buffers) return buffers.error();
+  return ReplicaShape{parameters->numel(), buffers->numel(), job.processes.replicas};
+}
+
+// Of a worker with several processes: of a member its replica, of the lead the whole worker.
+Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, Rank rank, at::Device device,
+                                                      const std::string& shared) {
+  const WorkerProcesses& processes = job.processes;
+  const auto replicas = static_cast<std::size_t>(processes.replicas);
+  const auto index = static_cast<std::size_t>(processes.replica);
+  const auto shape = replica_shape(job);
+  if (!shape) return shape.error();
+  job.parameters = shape->parameters;
+  const auto group = link_replicas(
+      job, {"rank " + std::to_string(rank), *shape, device, shared, replicas_limit(job)});
+  if (!group) return group.error();
+  job.process_group = *group;
+  auto own = make_replica(job, rank, device, {replica_name(rank, index), index, replicas, *group});
+  if (!own) return own.error();
+  if (processes.is_member()) return std::shared_ptr<Compute>(*std::move(own));
+  std::vector<std::unique_ptr<Compute>> all;
+  all.push_back(*std::move(own));
+  for (std::int32_t i = 1; i < processes.replicas; ++i)
+    all.push_back(std::make_unique<RemoteReplica>(job.members, i, *all.front()));
+  return std::shared_ptr<Compute>(
+      std::make_shared<ReplicatedCompute>(std::move(all), *group, replicas_limit(job)));
+}
+
+Expected<std::shared_ptr<Compute>> make_compute(TrainJob& job, Rank rank, const Devices& devices,
+                                                const std::string& shared) {
+  if (job.processes.replicas > 1) return make_for_processes(job, rank, devices.front(), shared);
   const std::string name = "rank " + std::to_string(rank);
   if (devices.size() == 1) {
     auto made = make_replica(job, rank, devices.front(), {name, 0, 1, nullptr});
@@ -165,13 +219,12 @@ Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank,
   std::vector<std::unique_ptr<Compute>> replicas;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     auto made = make_replica(job, rank, devices[i],
-                             {name + ", replica " + std::to_string(i), i, devices.size(), *group});
+                             {replica_name(rank, i), i, devices.size(), *group});
     if (!made) return made.error();
     replicas.push_back(*std::move(made));
   }
-  // A step waits for its batch, for the group and for the device, each as long as that.
-  return std::shared_ptr<Compute>(std::make_shared<ReplicatedCompute>(
-      std::move(replicas), *group, 3 * first_step_limit(job.options)));
+  return std::shared_ptr<Compute>(
+      std::make_shared<ReplicatedCompute>(std::move(replicas), *group, replicas_limit(job)));
 }
 
 // Why the ranks cannot keep their models on the workers' devices; empty: they can.
@@ -179,6 +232,7 @@ std::string why_on_host(const TrainJob& job, const std::vector<Devices>& workers
   if (workers.empty()) return "no rank of this process trains";
   if (workers.front().front().is_cpu()) return "the workers compute on the CPU";
   if (job.options.devices_per_worker > 1) return "a worker has several GPUs (--devices-per-worker)";
+  if (job.processes.replicas > 1) return "a worker has several processes (--processes-per-worker)";
   const Plan& plan = job.run.parts->plan;
   if (!plan.role->any_device(plan))
     return "role '" + plan.role->name + "' keeps its vectors in the host's memory";
@@ -269,7 +323,8 @@ Expected<void> make_computes(TrainJob& job) {
   const auto devices = devices_of_workers(job);
   if (!devices) return devices.error();
   Expected<std::vector<std::string>> in_use = std::vector<std::string>();
-  if (job.options.devices_per_worker > 1 && devices->front().front().is_cuda())
+  const bool replicated = job.options.devices_per_worker > 1 || job.processes.replicas > 1;
+  if (replicated && devices->front().front().is_cuda())
     in_use = gpus_in_use(job, *devices);
   limit_threads_to_near_cpus(job, *devices);
   for (std::size_t i = 0; i < job.local_ranks.size(); ++i) {
@@ -280,10 +335,11 @@ Expected<void> make_computes(TrainJob& job) {
     job.parameters = (*compute)->dimension();
     job.run.computes[static_cast<std::size_t>(rank)] = std::move(*compute);
   }
+  if (job.processes.is_member()) return {};  // its rank is its lead's
   if (auto placed = place_peers(job, *devices); !placed) return placed;
   if (!job.is_head()) return {};
   const auto device = choose_device(job.options.device, visible_gpus(),
-                                    workers_before(job) * job.options.devices_per_worker);
+                                    turn_of(job, 0) * job.options.devices_per_worker);
   if (!device) return device.error();
   auto evaluator = make_replica(job, 0, *device, {"rank 0", 0, 1, nullptr, /*trains=*/false});
   if (!evaluator) return evaluator.error();

@@ -213,6 +213,10 @@ Expected<void> check_names(const TrainOptions& o) {
 
 Expected<void> check_train_options(const TrainOptions& o) {
   if (auto checked = check_option_values(o); !checked) return checked;
+  if (o.processes_per_worker > 1)
+    return bad_input("--processes-per-worker " + std::to_string(o.processes_per_worker) +
+                     " with --cluster: nodes restart and replace single processes: use "
+                     "--devices-per-worker, or 'grapevine launch', srun or torchrun");
   auto wiring = effective_wiring(o);
   if (!wiring) return wiring.error();
   if (auto plan = resolve(*wiring); !plan) return plan.error();
@@ -346,6 +350,7 @@ Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
   job.run.first_timeout = first_step_limit(o);
   if (o.stall_abort_s > 0) job.run.stall_abort = from_seconds(o.stall_abort_s);
   if (job.is_head()) warn_of_parts(job);
+  if (job.processes.is_member()) return job;
   if (auto made = (maker.folders ? maker.folders : make_folders)(job); !made) return made.error();
   if (auto made = (maker.transport ? maker.transport : make_transport)(job); !made)
     return made.error();

@@ -9,6 +9,7 @@
 #include "actors/record/files.hpp"
 #include "actors/run/runtime.hpp"
 #include "apps/launched/launcher_environment.hpp"
+#include "apps/train/replicas/worker_processes.hpp"
 #include "apps/train/resume/saved_job.hpp"
 #include "apps/train/train_options.hpp"
 #include "gpu/data/data_set.hpp"
@@ -17,10 +18,15 @@
 
 namespace grapevine {
 
+class GradientGroup;
+struct LeadLink;
+class WorkerMembers;
+
 struct TrainJob {
   TrainOptions options;
   Wiring wiring;
   std::optional<LaunchedProcess> launched;  // where the run has several processes
+  WorkerProcesses processes;                // that compute for one worker
   std::vector<Rank> local_ranks;            // those of this process
   std::string out;                          // folder, exists and is writable
   FolderLock out_lock;                      // of the head, as long as the run lasts
@@ -37,8 +43,17 @@ struct TrainJob {
   std::shared_ptr<const SharedParts> made_parts;
   std::shared_ptr<const GpuClaims> gpu_claims;  // of this process; null: no worker asks for them
 
+  // With several processes for a worker. Of a lead: its members; of a member: its lead. Else null.
+  std::shared_ptr<WorkerMembers> members;
+  std::shared_ptr<LeadLink> lead;
+  // Theirs; null: there is none. Kept here, since its end waits for the members, which end with it
+  // when the lead dismisses them.
+  std::shared_ptr<GradientGroup> process_group;
+
   // Process 0 supervises, validates and writes; the others only train.
-  bool is_head() const { return !launched || launched->process == 0; }
+  bool is_head() const {
+    return !processes.is_member() && (!launched || launched->process == 0);
+  }
   // For which the batches of an epoch are counted: see HorizonStart.
   std::int64_t sampled_ranks() const { return start.ranks > 0 ? start.ranks : options.workers; }
 };

@@ -157,6 +157,9 @@ void declare_device(CLI::App& app, TrainOptions& options) {
   add_option(app, "devices-per-worker", options.devices_per_worker,
              "GPUs that share a worker's batch; NCCL adds their gradients where no other worker "
              "uses them");
+  add_option(app, "processes-per-worker", options.processes_per_worker,
+             "consecutive processes of the launcher, on one host, that share a worker's batch, "
+             "each with a device");
   add_option(app, "precision", options.precision,
              "fp32 | tf32 | bf16 | fp16: of products and convolutions; tf32 and fp16 (with loss "
              "scaling) on GPUs only");

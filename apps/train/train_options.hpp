@@ -78,6 +78,7 @@ struct TrainOptions {
   bool channels_last = false;
   bool cudnn_benchmark = false;
   std::int64_t devices_per_worker = 1;
+  std::int64_t processes_per_worker = 1;
   int threads = 0;  // 0: the cores divided by the workers
   double checkpoint_every = 1;
   // Of the job that a process joins: see HorizonStart.

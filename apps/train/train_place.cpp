@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/cluster/process_supervision.hpp"
 #include "actors/cluster/rendezvous.hpp"
 #include "actors/run/peer/device_receives.hpp"
 #include "apps/console/verb_options.hpp"
@@ -79,12 +80,14 @@ Expected<void> size_nodes(Wiring& wiring, bool launched, std::int64_t ranks_here
   return {};
 }
 
-// Inside one operation; the devices of a worker share its threads. `workers_here`: on this machine.
+// Inside one operation; the devices and processes of a worker share its threads. `workers_here`: on
+// this machine.
 int threads_per_device(const TrainOptions& options, std::int64_t workers_here) {
   const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int of_worker =
       options.threads > 0 ? options.threads : cores / static_cast<int>(workers_here);
-  return std::max(1, of_worker / static_cast<int>(options.devices_per_worker));
+  return std::max(1, of_worker / static_cast<int>(options.devices_per_worker *
+                                                  options.processes_per_worker));
 }
 
 // One IPv4 address of each network interface, without loopback.
@@ -262,6 +265,10 @@ Expected<void> find_place(TrainJob& job) {
   if (!launched) return launched.error();
   if (o.place) *launched = o.place;
   const bool spoken = launched->has_value();
+  const bool continues = std::getenv(kReportBeginVariable) != nullptr;
+  auto split = split_processes(o, continues, *launched);
+  if (!split) return split.error();
+  job.processes = *std::move(split);
   if (o.workers == kWorkersAsUsual) o.workers = spoken ? 1 : kDefaultWorkers;
   if (auto made = make_places(job, *launched); !made) return made;
   const bool several = spoken && (*launched)->processes > 1;

@@ -50,7 +50,11 @@ class GradientGroup {
   // the group was aborted; it is of no use then.
   virtual Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) = 0;
 
-  // Where the replicas put the mean.
+  // False: other replicas are in other processes, so that they cannot put slices of the mean where
+  // replica 0 has it: that one downloads the whole.
+  virtual bool in_one_process() const { return true; }
+
+  // Where the replicas put the mean. REQUIRES: in_one_process().
   HostMean& host_mean() { return host_mean_; }
 
   // Ends the group, and the waits of its replicas, on the devices as well. Any thread. Idempotent.

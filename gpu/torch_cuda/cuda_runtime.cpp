@@ -267,6 +267,7 @@ void register_cuda_devices() {
   driver.pci_address = pci_address_of;
 #ifdef GRAPEVINE_NCCL
   driver.join_group = join_nccl_group;
+  driver.process_groups = {cuda::NcclCommunicator::make_id, join_nccl_group_of_processes};
   driver.threads_left_behind = cuda::NcclCommunicator::threads_left_behind;
 #endif
   register_cuda_driver(std::move(driver));

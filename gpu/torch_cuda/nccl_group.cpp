@@ -35,8 +35,11 @@ void for_all(std::size_t members, const std::function<void(std::size_t)>& work) 
 
 class NcclGroup final : public GradientGroup {
  public:
+  // Of consecutive replicas. REQUIRES: at least one.
   NcclGroup(std::vector<Communicator> communicators, Duration timeout)
       : communicators_(std::move(communicators)),
+        first_(static_cast<std::size_t>(communicators_.front()->rank())),
+        size_(communicators_.front()->size()),
         launch_(communicators_.size(), launch_gate()),
         timeout_(timeout) {}
   // Each leaves or aborts its group, which takes the others.
@@ -47,35 +50,38 @@ class NcclGroup final : public GradientGroup {
   // In place: NCCL takes a slice that lies where it belongs in the result.
   Expected<void> all_gather(std::size_t replica, at::Tensor& flat) override {
     const cudaStream_t stream = stream_of(flat);
-    const auto size = static_cast<std::int64_t>(communicators_.size());
-    GRAPEVINE_CHECK(flat.numel() % size == 0, flat.numel(), " elements in ", size, " slices");
-    const std::int64_t slice = flat.numel() / size;
+    GRAPEVINE_CHECK(flat.numel() % size_ == 0, flat.numel(), " elements in ", size_, " slices");
+    const std::int64_t slice = flat.numel() / size_;
     float* const all = flat.data_ptr<float>();
     const float* const own = all + static_cast<std::int64_t>(replica) * slice;
-    return launch_.run(replica, timeout_, [&] {
-      return communicators_[replica]->all_gather(all, own, slice, cuda::Element::f32, stream,
-                                                 std::chrono::duration_cast<Deadline>(timeout_));
+    return launch_.run(replica - first_, timeout_, [&] {
+      return communicator(replica).all_gather(all, own, slice, cuda::Element::f32, stream,
+                                              std::chrono::duration_cast<Deadline>(timeout_));
     });
   }
 
   Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
     const cudaStream_t stream = stream_of(gradient);
     float* const values = gradient.data_ptr<float>();
-    const auto launched = launch_.run(replica, timeout_, [&] {
-      return communicators_[replica]->all_reduce(values, values, gradient.numel(),
-                                                 cuda::Element::f32, stream,
-                                                 std::chrono::duration_cast<Deadline>(timeout_));
+    const auto launched = launch_.run(replica - first_, timeout_, [&] {
+      return communicator(replica).all_reduce(values, values, gradient.numel(), cuda::Element::f32,
+                                              stream,
+                                              std::chrono::duration_cast<Deadline>(timeout_));
     });
     if (!launched) return launched;
-    gradient.mul_(1.0 / static_cast<double>(communicators_.size()));
+    gradient.mul_(1.0 / static_cast<double>(size_));
     return {};
+  }
+
+  bool in_one_process() const override {
+    return communicators_.size() == static_cast<std::size_t>(size_);
   }
 
   void abort() override {
     launch_.end();
     for_all(communicators_.size(), [this](std::size_t i) {
       if (const auto ended = communicators_[i]->abort(); !ended)
-        spdlog::error("replica {}: {}", i, ended.error().message);
+        spdlog::error("replica {}: {}", first_ + i, ended.error().message);
     });
   }
 
@@ -86,19 +92,25 @@ class NcclGroup final : public GradientGroup {
     return c10::cuda::getCurrentCUDAStream(flat.device().index()).stream();
   }
 
-  std::vector<Communicator> communicators_;
+  cuda::NcclCommunicator& communicator(std::size_t replica) {
+    return *communicators_.at(replica - first_);
+  }
+
+  std::vector<Communicator> communicators_;  // of the replicas of this process
+  const std::size_t first_;                  // of them
+  const int size_;                           // of the group
   ReplicaLaunch launch_;
   const Duration timeout_;
 };
 
-Expected<Communicator> join(const cuda::NcclCommunicator::Bytes& id, const std::vector<int>& gpus,
-                            std::size_t rank, Deadline deadline) {
+Expected<Communicator> join(const cuda::NcclCommunicator::Bytes& id, int gpu, std::size_t size,
+                            std::size_t rank, Duration timeout) {
   try {
-    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(gpus[rank]));
-    return cuda::NcclCommunicator::join(id, static_cast<int>(gpus.size()), static_cast<int>(rank),
-                                        deadline);
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(gpu));
+    return cuda::NcclCommunicator::join(id, static_cast<int>(size), static_cast<int>(rank),
+                                        std::chrono::duration_cast<Deadline>(timeout));
   } catch (const std::exception& e) {
-    return Error{Errc::failed, "cuda:" + std::to_string(gpus[rank]) + ": " + one_line(e)};
+    return Error{Errc::failed, "cuda:" + std::to_string(gpu) + ": " + one_line(e)};
   }
 }
 
@@ -111,7 +123,7 @@ Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>&
   std::vector<Expected<Communicator>> joined;
   for (std::size_t i = 0; i < gpus.size(); ++i) joined.emplace_back(Error{});
   for_all(gpus.size(), [&](std::size_t rank) {
-    joined[rank] = join(*id, gpus, rank, std::chrono::duration_cast<Deadline>(timeout));
+    joined[rank] = join(*id, gpus[rank], gpus.size(), rank, timeout);
   });
   // The error of a rank that did not arrive counts more than that of a rank that waited.
   const Expected<Communicator>* worst = nullptr;
@@ -120,6 +132,17 @@ Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>&
   if (worst != nullptr) return worst->error();
   std::vector<Communicator> communicators;
   for (auto& each : joined) communicators.push_back(*std::move(each));
+  return std::shared_ptr<GradientGroup>(
+      std::make_shared<NcclGroup>(std::move(communicators), timeout));
+}
+
+Expected<std::shared_ptr<GradientGroup>> join_nccl_group_of_processes(
+    const std::vector<std::uint8_t>& id, int gpu, std::size_t replica, std::size_t replicas,
+    Duration timeout) {
+  auto joined = join(id, gpu, replicas, replica, timeout);
+  if (!joined) return joined.error();
+  std::vector<Communicator> communicators;
+  communicators.push_back(*std::move(joined));
   return std::shared_ptr<GradientGroup>(
       std::make_shared<NcclGroup>(std::move(communicators), timeout));
 }

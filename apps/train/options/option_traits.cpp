@@ -109,6 +109,8 @@ const std::vector<OptionTraits>& option_traits() {
       {"device", nullptr, &O::device, T::chosen},
       {"peers", kDevice, &O::peers, 0},
       {"devices-per-worker", kDevice, &O::devices_per_worker, T::identity_unless_default},
+      {"processes-per-worker", kDevice, &O::processes_per_worker,
+       T::identity_unless_default | kRefused},
       {"precision", kDevice, &O::precision, kChangesUnlessDefault},
       {"channels-last", kDevice, &O::channels_last, kChangesUnlessDefault},
       {"cudnn-benchmark", kDevice, &O::cudnn_benchmark, 0},

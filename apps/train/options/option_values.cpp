@@ -14,6 +14,7 @@ namespace grapevine {
 namespace {
 
 constexpr std::int64_t kMaxDevicesPerWorker = 64;
+constexpr std::int64_t kMaxProcessesPerWorker = 64;
 constexpr std::int64_t kMostAccumulated = 1'000'000;
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 40;  // of a worker's step
 constexpr double kMostTimeout = 1e6;                          // seconds
@@ -24,6 +25,7 @@ Expected<void> check_training_ranges(const TrainOptions& o) {
       {o.workers == kWorkersAsUsual ? Expected<void>() : check_least("--workers", o.workers, 1),
        check_least("--batch-size", o.batch_size, 1),
        check_range("--devices-per-worker", o.devices_per_worker, 1, kMaxDevicesPerWorker),
+       check_range("--processes-per-worker", o.processes_per_worker, 1, kMaxProcessesPerWorker),
        check_range("--accumulate", o.accumulate, 1, kMostAccumulated),
        check_least("--warmup-steps", o.warmup_steps, 0), check_above_zero("--epochs", o.epochs),
        o.steps == 0 ? Expected<void>() : check_range("--steps", o.steps, 1, kMaxSteps),
@@ -51,6 +53,10 @@ Expected<void> check_training_fits(const TrainOptions& o) {
                      ": too large, use a smaller one");
   if (o.batch_size % o.devices_per_worker != 0)
     return bad_input("--devices-per-worker " + std::to_string(o.devices_per_worker) +
+                     ": they share the worker's batch evenly, which --batch-size " +
+                     std::to_string(o.batch_size) + " does not allow: make it a multiple");
+  if (o.batch_size % o.processes_per_worker != 0)
+    return bad_input("--processes-per-worker " + std::to_string(o.processes_per_worker) +
                      ": they share the worker's batch evenly, which --batch-size " +
                      std::to_string(o.batch_size) + " does not allow: make it a multiple");
   if (o.warmup_steps > 0 && o.warmup_epochs > 0)

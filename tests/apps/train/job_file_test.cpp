@@ -194,6 +194,7 @@ const std::map<std::string, std::string> kSamples = {
     {"device", "cuda:1"},
     {"peers", "auto"},
     {"devices-per-worker", "2"},
+    {"processes-per-worker", "2"},
     {"precision", "tf32"},
     {"channels-last", "true"},
     {"cudnn-benchmark", "true"},

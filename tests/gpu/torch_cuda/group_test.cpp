@@ -1,8 +1,10 @@
 // Replicas whose gradients are summed by NCCL. Needs two GPUs.
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -66,6 +68,47 @@ TEST_F(NcclReplicas, ComputeWhatOneCpuWould) {
     const Gradient expected = one->gradient(tiny_request(z, step));
     const Gradient found = several->gradient(tiny_request(z, step));
     ASSERT_EQ(found.error, "");
+    EXPECT_TRUE(at::allclose(found.value.read(), expected.value.read(), 1e-4, 1e-6));
+  }
+}
+
+// Each thread plays a process: it has a group and a replica of its own, and nothing of the other.
+TEST_F(NcclReplicas, OfSeveralProcessesComputeWhatOneCpuWould) {
+  const ProcessGroups groups = cuda_process_groups();
+  const auto id = groups.make_id();
+  ASSERT_TRUE(id.ok()) << id.error().message;
+  constexpr Step kSteps = 20;
+  const auto one = make_tiny(tiny_config(odd_layers, 0, 2, 12));
+  const auto z_of = [&](Step step) {
+    const auto seed = static_cast<std::uint64_t>(step);
+    const at::Generator generator = at::detail::createCPUGenerator(seed);
+    return FrozenTensor::freeze(at::randn({one->dimension()}, generator));
+  };
+  const auto compute = [&](std::size_t replica) {
+    std::vector<Gradient> gradients;
+    auto group = groups.join(*id, kDevices[replica].index(), replica, 2, kTimeout);
+    EXPECT_TRUE(group.ok()) << group.error().message;
+    if (!group.ok()) return gradients;
+    EXPECT_FALSE((*group)->in_one_process());
+    TorchComputeConfig config = config_of(replica);
+    config.runtime = open_device(kDevices[replica]).value();
+    config.group = *group;
+    const auto own = make_tiny(std::move(config));
+    for (Step step = 0; step < kSteps; ++step)
+      gradients.push_back(own->gradient(tiny_request(z_of(step), step)));
+    return gradients;
+  };
+  auto member = std::async(std::launch::async, compute, 1);
+  const std::vector<Gradient> lead = compute(0);
+  const std::vector<Gradient> others = member.get();
+  ASSERT_EQ(lead.size(), static_cast<std::size_t>(kSteps));
+  ASSERT_EQ(others.size(), lead.size());
+  for (Step step = 0; step < kSteps; ++step) {
+    const Gradient& found = lead[static_cast<std::size_t>(step)];
+    ASSERT_EQ(found.error, "");
+    EXPECT_FALSE(others[static_cast<std::size_t>(step)].value.defined());
+    // Both see the data of their slices: the mean is that of the whole batch.
+    const Gradient expected = one->gradient(tiny_request(z_of(step), step));
     EXPECT_TRUE(at::allclose(found.value.read(), expected.value.read(), 1e-4, 1e-6));
   }
 }

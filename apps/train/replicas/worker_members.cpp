@@ -1,0 +1,191 @@
+#include "apps/train/replicas/worker_members.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "apps/train/replicas/replica_frames.hpp"
+
+namespace grapevine {
+namespace {
+
+// Of a connection that may be of another program.
+constexpr ReplicaClock::duration kGreetingLimit = std::chrono::seconds(5);
+
+// As GradientRequest has them: in the host's memory.
+bool is_vector(const FrozenTensor& vector, std::int64_t count) {
+  return vector.defined() && vector.device().is_cpu() && vector.dtype() == at::kFloat &&
+         vector.numel() == count;
+}
+
+// On one thread: torch's copy would start a pool of threads for the one that waits for a member.
+void copy_into(const at::Tensor& place, const FrozenTensor& vector) {
+  std::memcpy(place.data_ptr<float>(), vector.data<float>(), vector.nbytes());
+}
+
+}  // namespace
+
+WorkerMembers::WorkerMembers(ReplicaMemory memory, std::vector<std::string> names, Duration timeout)
+    : memory_(std::move(memory)),
+      names_(std::move(names)),
+      timeout_(timeout),
+      links_(static_cast<std::size_t>(memory_.shape().replicas)) {}
+
+Expected<std::shared_ptr<WorkerMembers>> WorkerMembers::make(const ReplicaShape& shape,
+                                                             std::vector<std::string> names,
+                                                             Duration timeout) {
+  auto memory = ReplicaMemory::make(shape);
+  if (!memory) return memory.error();
+  return std::shared_ptr<WorkerMembers>(
+      new WorkerMembers(*std::move(memory), std::move(names), timeout));
+}
+
+std::string WorkerMembers::name(std::int32_t replica) const {
+  return names_.at(static_cast<std::size_t>(replica));
+}
+
+std::int32_t WorkerMembers::missing() const {
+  for (std::size_t i = 1; i < links_.size(); ++i)
+    if (links_[i].socket.get() < 0) return static_cast<std::int32_t>(i);
+  return 0;
+}
+
+void WorkerMembers::adopt(std::int32_t replica, FileDescriptor socket) {
+  link(replica).socket = std::move(socket);
+}
+
+Expected<void> WorkerMembers::accept(const ReplicaWorker& own, ReplicaClock::time_point deadline,
+                                     const Cancelled& cancelled) {
+  const auto listener = shm::listen_at(own.socket_name());
+  if (!listener)
+    return Error{Errc::io, "no socket for the processes of a worker: " + listener.error().message};
+  may_group_ = own.may_group;
+  while (missing() > 0) {
+    if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
+    const auto now = ReplicaClock::now();
+    if (now >= deadline)
+      return Error{Errc::timeout,
+                   fmt::format("{} has not joined its worker within --join-timeout: see its error, "
+                               "or give a longer time",
+                               name(missing()))};
+    FileDescriptor socket = shm::accept_from(listener->get());
+    if (socket.get() < 0) {
+      pollfd waiting{listener->get(), POLLIN, 0};
+      ::poll(&waiting, 1, static_cast<int>(to_seconds(kCancelPoll) * 1000));
+      continue;
+    }
+    const auto limit = std::min<ReplicaClock::time_point>(deadline, now + kGreetingLimit);
+    if (auto taken = take(std::move(socket), own, limit, cancelled); !taken) return taken;
+  }
+  return {};
+}
+
+// Errors are those of a process of this job.
+Expected<void> WorkerMembers::take(FileDescriptor socket, const ReplicaWorker& own,
+                                   ReplicaClock::time_point deadline, const Cancelled& cancelled) {
+  const auto here = [this](std::int32_t replica) { return link(replica).socket.get() >= 0; };
+  const auto greeted = greet_member(socket.get(), own, memory_, here, deadline, cancelled);
+  if (!greeted) {
+    if (greeted.error().code == Errc::failed) return greeted.error();
+    spdlog::warn("a connection to worker {} was refused: {}", own.worker, greeted.error().message);
+    return {};
+  }
+  if (greeted->refusal == ReplicaRefusal::none) {
+    may_group_ = may_group_ && greeted->may_group;
+    adopt(greeted->replica, std::move(socket));
+    return {};
+  }
+  const bool known = greeted->replica < own.shape.replicas;
+  return bad_input(fmt::format("{} does not fit its worker: {}",
+                               known ? name(greeted->replica) : "a process",
+                               describe(greeted->refusal)));
+}
+
+Gradient WorkerMembers::gradient(std::int32_t replica, GradientRequest request) {
+  Link& to = link(replica);
+  ++to.requests;
+  const Step step = request.step;
+  Gradient failure;
+  failure.step = step;
+  if (to.lost.empty()) {
+    auto made = ask(replica, request);
+    if (made) return *std::move(made);
+    to.lost = name(replica) + ": " + made.error().message;
+    ::shutdown(to.socket.get(), SHUT_RDWR);  // it learns of it, too
+  }
+  failure.error = to.lost;
+  return failure;
+}
+
+Expected<Gradient> WorkerMembers::ask(std::int32_t replica, GradientRequest& request) {
+  Link& to = link(replica);
+  const auto lost = [this] {
+    return Error{Errc::peer_down, abandoned_ ? "its worker has failed"
+                                             : "this process of the worker is lost"};
+  };
+  if (to.socket.get() < 0) return lost();
+  if (auto copied = publish(to.requests, request); !copied) return copied.error();
+  const ReplicaTask task = task_of(request);
+  request = {};  // its handle on z
+  if (!shm::send_packet(to.socket.get(), &task, sizeof task)) return lost();
+  const auto limit = std::chrono::duration_cast<ReplicaClock::duration>(timeout_);
+  const auto packet = wait_for_packet(to.socket.get(), ReplicaClock::now() + limit, nullptr);
+  if (!packet && packet.error().code == Errc::timeout)
+    return Error{Errc::timeout, fmt::format("no gradient came within {:.0f} s (--timeout)",
+                                            to_seconds(timeout_))};
+  if (!packet) return packet.error().code == Errc::peer_down ? lost() : packet.error();
+  const auto result = read_result(*packet, task.step);
+  if (!result) return result.error();
+  Gradient made = gradient_of(*result);
+  made.step = task.step;
+  if (!made.error.empty()) return made;
+  if (!grouped_) made.value = FrozenTensor::freeze(memory_.gradient_of(replica));
+  if (result->has_buffers != 0) made.buffers = FrozenTensor::freeze(memory_.buffers_of(replica));
+  return made;
+}
+
+// The other members wait for the copy here.
+Expected<void> WorkerMembers::publish(std::uint64_t request, const GradientRequest& content) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (published_ >= request) return {};
+  const ReplicaShape& shape = memory_.shape();
+  if (!is_vector(content.z, shape.parameters) ||
+      (content.buffers.defined() && !is_vector(content.buffers, shape.buffers)))
+    return Error{Errc::failed, "the request's vectors are not those of the model"};
+  copy_into(memory_.parameters(), content.z);
+  if (content.buffers.defined()) copy_into(memory_.buffers(), content.buffers);
+  published_ = request;
+  return {};
+}
+
+void WorkerMembers::announce_group(const std::vector<std::uint8_t>& id) {
+  grouped_ = !id.empty();
+  const ReplicaGroup group = group_of(id);
+  for (const Link& to : links_)  // one that does not take it is lost, which the first step reports
+    if (to.socket.get() >= 0) shm::send_packet(to.socket.get(), &group, sizeof group);
+}
+
+void WorkerMembers::abandon() {
+  abandoned_ = true;
+  for (const Link& to : links_)
+    if (to.socket.get() >= 0) ::shutdown(to.socket.get(), SHUT_RDWR);
+}
+
+void WorkerMembers::dismiss() {
+  const ReplicaGoodbye goodbye;
+  for (const Link& to : links_)
+    if (to.socket.get() >= 0) shm::send_packet(to.socket.get(), &goodbye, sizeof goodbye);
+}
+
+Expected<Evaluation> RemoteReplica::evaluate(const FrozenTensor& /*z*/,
+                                             const FrozenTensor& /*buffers*/) {
+  return Error{Errc::unavailable, "a replica in another process does not evaluate"};
+}
+
+}  // namespace grapevine

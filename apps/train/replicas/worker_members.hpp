@@ -1,0 +1,132 @@
+// WorkerMembers: the other processes of a worker, as its lead uses them.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "apps/train/replicas/replica_greeting.hpp"
+#include "gpu/compute.hpp"
+#include "gpu/replicas/gradient_group.hpp"
+#include "messages/time.hpp"
+
+namespace grapevine {
+
+// The links to replicas 1 … replicas - 1. gradient() may be called for different replicas at once,
+// each on a thread of its own; all others on one thread, while none of these runs.
+class WorkerMembers {
+ public:
+  // `timeout`: longest wait for a gradient. `names`: of the replicas, for errors, from replica 0.
+  // Errors (io): no shared memory.
+  static Expected<std::shared_ptr<WorkerMembers>> make(const ReplicaShape& shape,
+                                                       std::vector<std::string> names,
+                                                       Duration timeout);
+
+  // Listens until all have joined. A connection that is not of this job is closed, and the log has
+  // a line. Errors: timeout: the first that has not joined by `deadline`; bad_input: a process of
+  // this job does not fit, with its name; io: no socket; failed: cancelled.
+  Expected<void> accept(const ReplicaWorker& own, ReplicaClock::time_point deadline,
+                        const Cancelled& cancelled);
+
+  // After accept(): whether all processes may join a group.
+  bool may_group() const { return may_group_; }
+  // Tells the members how gradients are summed. `id`: of the group that they join; empty: here.
+  void announce_group(const std::vector<std::uint8_t>& id);
+
+  // For tests: a replica whose greeting is over.
+  void adopt(std::int32_t replica, FileDescriptor socket);
+  const ReplicaMemory& memory() const { return memory_; }
+
+  // Of a member. Each of the members gets the same requests, in the same order: the first call of a
+  // request copies z for all. The vectors of the result are in the shared memory, until the next
+  // request. A member that is lost, late, or sends what none sends, fails this request and all
+  // later ones: Gradient::error, without the replica's number.
+  Gradient gradient(std::int32_t replica, GradientRequest request);
+
+  // Ends all links: gradient() returns, and the members end. Any thread. Idempotent.
+  void abandon();
+
+  // Tells the members that the run has ended.
+  void dismiss();
+
+ private:
+  struct Link {
+    FileDescriptor socket;
+    std::string lost;            // why it is of no use; empty: it is
+    std::uint64_t requests = 0;  // so far
+  };
+
+  WorkerMembers(ReplicaMemory memory, std::vector<std::string> names, Duration timeout);
+  Expected<void> take(FileDescriptor socket, const ReplicaWorker& own,
+                      ReplicaClock::time_point deadline, const Cancelled& cancelled);
+  Expected<void> publish(std::uint64_t request, const GradientRequest& content);
+  Expected<Gradient> ask(std::int32_t replica, GradientRequest& request);
+  Link& link(std::int32_t replica) { return links_[static_cast<std::size_t>(replica)]; }
+  // Of the first that is not here; 0: all are.
+  std::int32_t missing() const;
+  std::string name(std::int32_t replica) const;
+
+  const ReplicaMemory memory_;
+  const std::vector<std::string> names_;
+  const Duration timeout_;
+  std::vector<Link> links_;  // by replica; each used by the thread of its replica
+  bool may_group_ = false;
+  bool grouped_ = false;  // members return no gradients: those of the group are the mean
+  std::atomic<bool> abandoned_{false};
+  std::mutex mutex_;
+  std::uint64_t published_ = 0;  // requests whose vectors were copied; guarded by mutex_
+};
+
+// The group of a lead, over processes: it ends together with the links, so that no member waits in
+// it.
+class LeadGroup final : public GradientGroup {
+ public:
+  LeadGroup(std::shared_ptr<WorkerMembers> members, std::shared_ptr<GradientGroup> group)
+      : members_(std::move(members)), group_(std::move(group)) {}
+
+  Expected<void> all_gather(std::size_t replica, at::Tensor& flat) override {
+    return group_->all_gather(replica, flat);
+  }
+  Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
+    return group_->all_reduce_mean(replica, gradient);
+  }
+  bool in_one_process() const override { return false; }
+  void abort() override {
+    members_->abandon();
+    group_->abort();
+  }
+
+ private:
+  const std::shared_ptr<WorkerMembers> members_;
+  const std::shared_ptr<GradientGroup> group_;
+};
+
+// A replica in another process. The initial vectors are those of the lead's replica, which has the
+// same model. It evaluates nothing, and does not report that it waits for its data.
+class RemoteReplica final : public Compute {
+ public:
+  RemoteReplica(std::shared_ptr<WorkerMembers> members, std::int32_t replica,
+                const Compute& replica_of_lead)
+      : members_(std::move(members)),
+        replica_(replica),
+        parameters_(replica_of_lead.initial_parameters()),
+        buffers_(replica_of_lead.initial_buffers()) {}
+
+  std::int64_t dimension() const override { return parameters_.numel(); }
+  FrozenTensor initial_parameters() const override { return parameters_; }
+  FrozenTensor initial_buffers() const override { return buffers_; }
+  Gradient gradient(GradientRequest request) override {
+    return members_->gradient(replica_, std::move(request));
+  }
+  Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) override;
+
+ private:
+  const std::shared_ptr<WorkerMembers> members_;
+  const std::int32_t replica_;
+  const FrozenTensor parameters_, buffers_;
+};
+
+}  // namespace grapevine
