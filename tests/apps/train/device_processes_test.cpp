@@ -83,5 +83,32 @@ TEST(DeviceProcesses, AllKindsOfExchangeConserveGradients) {
   EXPECT_EQ(resumed.exit_code, 0) << resumed.describe();
 }
 
+// The models of the host are pinned, also with a transport that could share memory; those that
+// other processes of the machine read are in shared memory.
+TEST(DeviceProcesses, PinTheModelsThatNoOtherProcessReads) {
+  const TemporaryDirectory folder;
+  const auto run = [&](const std::string& processes, const Arguments& more) {
+    const fs::path out = folder.path() / ("of-" + processes + std::to_string(more.size()));
+    auto result = run_on_gpus(with(
+        with({"launch", "-n", processes, "--"}, small_run("ar", out)),
+        with({"--workers", "2", "--transport", "auto", "--device", "cuda", "--peers", "host"},
+             more)));
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    return result;
+  };
+  const auto says = [](const ProcessResult& result, const std::string& text) {
+    return result.err.find(text) != std::string::npos;
+  };
+  const std::string kPinned = "its model lies in pinned memory";
+  const std::string kNone = " 0 of them from pinned models";
+  const auto alone = run("1", {});
+  EXPECT_TRUE(says(alone, kPinned)) << alone.describe();
+  EXPECT_TRUE(says(alone, "traffic of the GPUs: ")) << alone.describe();
+  EXPECT_FALSE(says(alone, kNone)) << alone.describe();
+  const auto sharing = run("2", {});
+  EXPECT_TRUE(says(sharing, "its model is not in pinned memory")) << sharing.describe();
+  EXPECT_TRUE(says(sharing, kNone)) << sharing.describe();
+}
+
 }  // namespace device_processes_test
 }  // namespace grapevine

@@ -1,5 +1,5 @@
-// The program `grapevine` where two GPUs are visible: the fake devices of the tests. What it does
-// in the wrong order is printed at its end, which then is a failure.
+// The program `grapevine` where two GPUs are visible: the fake devices of the tests. At
+// its end it prints the bytes that it copied, and what it did in the wrong order, which is a failure.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -23,6 +23,12 @@ void register_fake_gpus() {
   register_cuda_driver(std::move(driver));
 }
 
+void report_traffic() {
+  const fake::Traffic traffic = fake::traffic();
+  std::fprintf(stderr, "traffic of the GPUs: %s bytes up, %s of them from pinned models\n",
+               std::to_string(traffic.up).c_str(), std::to_string(traffic.up_in_place).c_str());
+}
+
 int report_violations() {
   const auto violations = fake::violations();
   for (const std::string& violation : violations)
@@ -36,6 +42,7 @@ int report_violations() {
 int main(int argc, char** argv) {
   grapevine::register_fake_gpus();
   const int code = grapevine::run_command_line(argc, argv);
+  grapevine::report_traffic();
   const int violations = grapevine::report_violations();
   return violations != 0 ? violations : code;
 }
