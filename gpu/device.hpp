@@ -93,7 +93,8 @@ struct GpuDriver {
   std::function<Expected<std::string>(int gpu)> id = nullptr;
   // Threads that do not return from a call of the driver; null: there are none.
   std::function<int()> threads_left_behind = nullptr;
-  // The address of a GPU as the system names its folder: "0000:3b:00.0", in lower case.
+  // The address of a GPU as the system names its folder: "0000:3b:00.0", in lower case. Of a GPU
+  // that the system does not know, the path of such a folder.
   std::function<Expected<std::string>(int gpu)> pci_address = nullptr;
 };
 

@@ -23,10 +23,6 @@ namespace grapevine {
 // Thread-safe. Tensors keep what they need of it alive.
 class ModelMemory : public std::enable_shared_from_this<ModelMemory> {
  public:
-  // For limits. A rank of osgp has x, z and the three buffers that its role keeps for shares which
-  // peers still read; one more is for a checkpoint or a validation.
-  static constexpr std::size_t kModelsOfARank = 6;
-
   // `allocate`: of pinned memory, as DeviceRuntime::pinned_memory, called from any thread.
   static std::shared_ptr<ModelMemory> make(StagingPool::Allocate allocate, std::size_t limit_bytes);
 

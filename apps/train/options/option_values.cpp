@@ -14,6 +14,7 @@ namespace grapevine {
 namespace {
 
 constexpr std::int64_t kMaxDevicesPerWorker = 64;
+constexpr std::int64_t kMostPinnedModels = 1000;
 constexpr std::int64_t kMostAccumulated = 1'000'000;
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 40;  // of a worker's step
 constexpr double kMostTimeout = 1e6;                          // seconds
@@ -23,6 +24,7 @@ Expected<void> check_training_ranges(const TrainOptions& o) {
   return first_error(
       {o.workers == kWorkersAsUsual ? Expected<void>() : check_least("--workers", o.workers, 1),
        check_least("--batch-size", o.batch_size, 1),
+       check_range("--pinned-models", o.pinned_models, 0, kMostPinnedModels),
        check_range("--devices-per-worker", o.devices_per_worker, 1, kMaxDevicesPerWorker),
        check_range("--accumulate", o.accumulate, 1, kMostAccumulated),
        check_least("--warmup-steps", o.warmup_steps, 0), check_above_zero("--epochs", o.epochs),
