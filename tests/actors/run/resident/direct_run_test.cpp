@@ -298,6 +298,45 @@ TEST_F(DeviceReceivesTest, IsTheHostsWhereTheDeviceDoesNotAnswer) {
   EXPECT_FALSE(memory.allocate(0, {4}, at::kFloat).defined());
 }
 
+// It answers where it is told to, and counts the questions.
+class Answering final : public resident::Silent {
+ public:
+  explicit Answering(std::shared_ptr<DeviceRuntime> inner) : Silent(std::move(inner)) {}
+  Expected<void> host_wait(const EventHandle& event, Duration limit) override {
+    ++asked;
+    return answers ? Expected<void>() : Silent::host_wait(event, limit);
+  }
+  bool answers = false;
+  int asked = 0;
+};
+
+// A try empties the allocator's cache, or delays all links.
+TEST_F(DeviceReceivesTest, IsNotTriedForEachMessageWhereItFails) {
+  const auto device = std::make_shared<Answering>(fake::open_device(0, "the transport"));
+  DeviceReceives memory = receives(device);
+  const auto entered = memory.enter();
+  const auto arrive = [&](int messages) {
+    int here = 0;
+    for (int i = 0; i < messages; ++i) here += memory.allocate(0, {4}, at::kFloat).defined();
+    return here;
+  };
+  int expected = 0;
+  for (int pause = DeviceReceives::kFirstPause; pause <= DeviceReceives::kLongestPause;
+       pause *= 2) {
+    EXPECT_EQ(arrive(1 + pause), 0);
+    EXPECT_EQ(device->asked, ++expected);
+  }
+  EXPECT_EQ(arrive(1 + DeviceReceives::kLongestPause), 0);
+  EXPECT_EQ(device->asked, ++expected) << "the longest pause";
+  device->answers = true;
+  EXPECT_EQ(arrive(3), 3);
+  device->answers = false;
+  EXPECT_EQ(arrive(1 + DeviceReceives::kFirstPause), 0);
+  EXPECT_EQ(device->asked, expected + 4);
+  EXPECT_FALSE(memory.allocate(1, {4}, at::kFloat).defined());
+  EXPECT_EQ(device->asked, expected + 4) << "of a rank in the host's memory";
+}
+
 // By name alone.
 class NamedCuda final : public resident::Silent {
  public:
