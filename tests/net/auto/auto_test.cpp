@@ -159,6 +159,25 @@ TEST(Auto, AProcessMayReturnOverAnotherWire) {
   }
 }
 
+// Before the first message: a message is prepared for the wire that it will use.
+TEST(Auto, TakesDeviceMemoryAsTheWireOfAReturnedProcessDoes) {
+  if (!ucx_built_in()) GTEST_SKIP() << "UCX is not in this build";
+  AutoWorld world(2, 1, {{Wire::ucx}});
+  std::vector<std::shared_ptr<RecordingInbox>> inboxes;
+  for (Rank r = 0; r < 2; ++r) inboxes.push_back(attach(world.endpoint(r), r));
+  EXPECT_TRUE(world.endpoint(0).takes_device_memory(0, 1));
+  std::ptrdiff_t times = 0;
+  for (const bool has_ucx : {false, true}) {
+    world.end(1);
+    ASSERT_TRUE(inboxes[0]->wait_down(1, ++times));
+    world.process(0).expect_process(1);
+    const auto joined = world.join_again(1, has_ucx ? Offer{Wire::ucx} : Offer{});
+    ASSERT_TRUE(joined.ok()) << joined.error().message;
+    ASSERT_TRUE(eventually([&] { return world.process(0).is_up(1); }));
+    EXPECT_EQ(world.endpoint(0).takes_device_memory(0, 1), has_ucx);
+  }
+}
+
 TEST(Auto, AddressesOfOtherTransportsAreNamed) {
   auto first = make_auto({});
   const auto connected = first->connect({first->address(), "127.0.0.1:1"}, one_each(0, 2), 1s);

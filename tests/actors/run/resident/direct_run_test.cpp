@@ -66,7 +66,10 @@ class NetworkCard final : public Transport {
     inner_->send(std::move(envelope));
   }
 
+  std::uint64_t queued_bytes() const override { return queued_bytes_; }
+
   std::int64_t from_devices() const { return from_devices_; }
+  void say_queued(std::uint64_t bytes) { queued_bytes_ = bytes; }
 
  private:
   // The servers are in the first one.
@@ -102,6 +105,7 @@ class NetworkCard final : public Transport {
   std::mutex mutex_;
   std::vector<std::unique_ptr<DeviceReceives>> receives_;  // by device; guarded by mutex_
   std::atomic<std::int64_t> from_devices_{0};
+  std::atomic<std::uint64_t> queued_bytes_{0};
 };
 
 RunConfig over_card(RunConfig run) {
@@ -255,6 +259,21 @@ TEST_F(DirectRun, ADeviceThatDoesNotAnswerEndsTheRun) {
   const RunResult result = run_virtual(std::move(run), std::make_shared<Quiet>());
   ASSERT_TRUE(result.error);
   EXPECT_THAT(result.error->message, testing::AllOf(HasSubstr("rank 1"), HasSubstr("no answer")));
+}
+
+// They would keep memory of the device.
+TEST_F(DirectRun, MessagesForSlowLinksWaitInTheHostsMemory) {
+  const Scenario scenario = scenario_of("sgp");
+  const std::uint64_t few = 3 * scenario.dimension * sizeof(float) + (std::uint64_t{64} << 20);
+  for (const std::uint64_t queued : {few, few + 1}) {
+    fake::reset();
+    RunConfig run = direct(make_run(scenario));
+    const auto card = std::static_pointer_cast<NetworkCard>(run.transport);
+    card->say_queued(queued);
+    run_well(std::move(run));
+    EXPECT_EQ(card->from_devices() > 0, queued == few);
+    EXPECT_THAT(fake::violations(), IsEmpty());
+  }
 }
 
 // ---- Memory for what arrives
