@@ -11,7 +11,7 @@
 #include "net/ucx/ucx.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/net/shm/shm_world.hpp"
-#include "tests/net/ucx/marked_memory.hpp"
+#include "tests/net/ucx/tracked_memory.hpp"
 
 namespace grapevine::conformance {
 namespace auto_test {
@@ -30,7 +30,7 @@ std::unique_ptr<RemoteTransport> make_auto(const Offer& offer) {
   if (offer.count(Wire::ucx) > 0) {
     UcxOptions options;
     options.net_devices = "lo";
-    options.device_memory = std::make_shared<MarkedMemory>(std::vector<bool>(kRanksAtMost, true));
+    options.device_memory = std::make_shared<TrackedMemory>(std::vector<bool>(kRanksAtMost, true));
     auto made = make_ucx_transport(options);
     EXPECT_TRUE(made.ok());
     if (made) parts.ucx = *std::move(made);

@@ -15,7 +15,7 @@
 #include "net/ucx/ucx_worker.hpp"
 #endif
 #include "tests/conformance/transport_suite.hpp"
-#include "tests/net/ucx/marked_memory.hpp"
+#include "tests/net/ucx/tracked_memory.hpp"
 #include "tests/net/ucx/ucx_testing.hpp"
 
 #ifdef GRAPEVINE_UCX
@@ -76,11 +76,11 @@ class UcxDevice : public testing::TestWithParam<bool> {
  protected:
   static constexpr std::size_t kSizes[] = {8, 1000, std::size_t{1} << 20, std::size_t{8} << 20};
 
-  static std::shared_ptr<MarkedMemory> memory(bool sender, bool receiver) {
-    return std::make_shared<MarkedMemory>(std::vector<bool>{sender, receiver});
+  static std::shared_ptr<TrackedMemory> memory(bool sender, bool receiver) {
+    return std::make_shared<TrackedMemory>(std::vector<bool>{sender, receiver});
   }
   // Null: a process in the host's memory.
-  void start(std::shared_ptr<MarkedMemory> sender, std::shared_ptr<MarkedMemory> receiver) {
+  void start(std::shared_ptr<TrackedMemory> sender, std::shared_ptr<TrackedMemory> receiver) {
     sender_ = std::move(sender);
     receiver_ = std::move(receiver);
     world_.emplace(Memories{sender_, receiver_}, GetParam());
@@ -123,7 +123,7 @@ class UcxDevice : public testing::TestWithParam<bool> {
 
   std::vector<std::shared_ptr<RecordingInbox>> inboxes_ = {std::make_shared<RecordingInbox>(),
                                                            std::make_shared<RecordingInbox>()};
-  std::shared_ptr<MarkedMemory> sender_, receiver_;
+  std::shared_ptr<TrackedMemory> sender_, receiver_;
   std::optional<DeviceWorld> world_;
 };
 

@@ -7,7 +7,7 @@
 
 #include "tests/apps/process.hpp"
 #include "tests/conformance/transport_suite.hpp"
-#include "tests/net/ucx/marked_memory.hpp"
+#include "tests/net/ucx/tracked_memory.hpp"
 #include "tests/net/ucx/ucx_testing.hpp"
 
 namespace grapevine::conformance {
@@ -146,7 +146,7 @@ TEST_P(UcxProcesses, ASenderIsKilledWhileItSendsPayload) {
 
 // Its memory is not given out again while hardware may write it.
 TEST_P(UcxProcesses, ASenderStopsWhileADeviceReceives) {
-  const auto memory = std::make_shared<MarkedMemory>(std::vector<bool>{true, false});
+  const auto memory = std::make_shared<TrackedMemory>(std::vector<bool>{true, false});
   UcxOptions options = loopback_options();
   options.device_memory = memory;
   options.linger = std::chrono::milliseconds(300);
@@ -165,7 +165,7 @@ TEST_P(UcxProcesses, ASenderStopsWhileADeviceReceives) {
 
 // What was being received into the memory of a device is given up.
 TEST_P(UcxProcesses, ASenderIsKilledWhileADeviceReceives) {
-  const auto memory = std::make_shared<MarkedMemory>(std::vector<bool>{true, false});
+  const auto memory = std::make_shared<TrackedMemory>(std::vector<bool>{true, false});
   UcxOptions options = loopback_options();
   options.device_memory = memory;
   std::promise<void> first;

@@ -39,11 +39,11 @@ using virtual_run_test::Waiting;
 constexpr std::int32_t kRanksOfProcess = 2;
 constexpr int kDevices = 2;
 
-// As if each two ranks were a process, with a network card that reads and writes the memory of
+// As if each two ranks were a process, with a network device that reads and writes the memory of
 // their devices in no stream.
-class NetworkCard final : public Transport {
+class NetworkDevice final : public Transport {
  public:
-  NetworkCard(std::shared_ptr<Transport> inner, std::int32_t workers)
+  NetworkDevice(std::shared_ptr<Transport> inner, std::int32_t workers)
       : inner_(std::move(inner)), workers_(workers) {
     const std::vector<bool> all(static_cast<std::size_t>(inner_->world_size()), true);
     for (int i = 0; i < kDevices; ++i)
@@ -108,11 +108,13 @@ class NetworkCard final : public Transport {
   std::atomic<std::uint64_t> queued_bytes_{0};
 };
 
-RunConfig over_card(RunConfig run) {
-  run.transport = std::make_shared<NetworkCard>(run.transport, run.workers());
+RunConfig over_network_device(RunConfig run) {
+  run.transport = std::make_shared<NetworkDevice>(run.transport, run.workers());
   return run;
 }
-RunConfig direct(RunConfig run) { return over_card(make_resident(std::move(run), kDevices)); }
+RunConfig direct(RunConfig run) {
+  return over_network_device(make_resident(std::move(run), kDevices));
+}
 
 Scenario scenario_of(const std::string& preset) {
   Scenario scenario;
@@ -133,17 +135,17 @@ class DirectRun : public testing::Test {
   // Returns how many messages left from the memory of a device.
   template <class Make>
   static std::int64_t expect_host_bits(const Make& make) {
-    const RunResult host = run_well(over_card(make()));
+    const RunResult host = run_well(over_network_device(make()));
     fake::reset();
     RunConfig run = direct(make());
-    const auto card = std::static_pointer_cast<NetworkCard>(run.transport);
+    const auto network = std::static_pointer_cast<NetworkDevice>(run.transport);
     const RunResult here = run_well(std::move(run));
     EXPECT_TRUE(at::equal(here.z.read(), host.z.read()));
     EXPECT_EQ(here.weight_sum, host.weight_sum);
     EXPECT_EQ(here.ledger.committed, host.ledger.committed);
     EXPECT_EQ(here.ledger.sent, here.ledger.received);
     EXPECT_THAT(fake::violations(), IsEmpty());
-    return card->from_devices();
+    return network->from_devices();
   }
 };
 
@@ -210,11 +212,11 @@ TEST_F(DirectRun, CheckpointsHaveEachMessageOnce) {
 
 // The same bytes cross it as in one process, where messages go by reference.
 TEST_F(DirectRun, NoMessageOfOneVectorCrossesTheHostsLink) {
-  const auto traffic_of = [](bool by_card) {
+  const auto traffic_of = [](bool by_network) {
     Scenario scenario = scenario_of("ar");
     scenario.set = {{"all_reduce", "ring"}};
     RunConfig run = make_resident(make_run(scenario), kDevices);
-    if (by_card) run = over_card(std::move(run));
+    if (by_network) run = over_network_device(std::move(run));
     fake::reset();
     run_well(std::move(run));
     return fake::traffic();
@@ -224,7 +226,7 @@ TEST_F(DirectRun, NoMessageOfOneVectorCrossesTheHostsLink) {
   EXPECT_EQ(several.up, one.up);
 }
 
-// What a card reads and writes in no stream has to be awaited by the host.
+// What a network device reads and writes in no stream has to be awaited by the host.
 TEST_F(DirectRun, MissingWaitsAreFound) {
   for (const fake::Fault fault :
        {fake::Fault::ready_events_are_empty, fake::Fault::host_does_not_wait}) {
@@ -232,7 +234,7 @@ TEST_F(DirectRun, MissingWaitsAreFound) {
     fake::set_fault(fault);
     static_cast<void>(
         run_virtual(direct(make_run(scenario_of("osgp"))), std::make_shared<Quiet>()));
-    EXPECT_THAT(fake::violations(), Contains(HasSubstr("network card' reads what was written by")))
+    EXPECT_THAT(fake::violations(), Contains(HasSubstr("network device' reads what was written by")))
         << static_cast<int>(fault);
   }
 }
@@ -268,10 +270,10 @@ TEST_F(DirectRun, MessagesForSlowLinksWaitInTheHostsMemory) {
   for (const std::uint64_t queued : {few, few + 1}) {
     fake::reset();
     RunConfig run = direct(make_run(scenario));
-    const auto card = std::static_pointer_cast<NetworkCard>(run.transport);
-    card->say_queued(queued);
+    const auto network = std::static_pointer_cast<NetworkDevice>(run.transport);
+    network->say_queued(queued);
     run_well(std::move(run));
-    EXPECT_EQ(card->from_devices() > 0, queued == few);
+    EXPECT_EQ(network->from_devices() > 0, queued == few);
     EXPECT_THAT(fake::violations(), IsEmpty());
   }
 }
