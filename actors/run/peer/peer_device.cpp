@@ -31,8 +31,9 @@ FrozenTensor PeerState::placed(const FrozenTensor& t) const {
 
 // Every model enters its role through here or own_copy(): the first one, one of a checkpoint, that
 // of another rank, and the mean of all. Those that follow lie in memory of the same kind.
-FrozenTensor PeerState::own_model(const FrozenTensor& x) const {
+FrozenTensor PeerState::own_model(FrozenTensor x) const {
   FrozenTensor here = placed(x);
+  x = {};  // a handle on a vector that is taken over would make it a copy
   return config_.model_memory ? config_.model_memory->adopt(std::move(here)) : here;
 }
 

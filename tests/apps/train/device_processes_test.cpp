@@ -123,7 +123,7 @@ TEST(DeviceProcesses, PinTheModelsThatNoOtherProcessReads) {
 TEST(DeviceProcesses, LaunchFromTheCpusNearTheirGpus) {
   const CpuSet own = thread_cpus().value();
   if (own.size() < 2) GTEST_SKIP() << "this process may use one CPU only";
-  const CpuSet half(own.begin(), std::next(own.begin(), static_cast<int>(own.size() / 2)));
+  const CpuSet half(own.begin(), std::next(own.begin(), static_cast<int>((own.size() + 1) / 2)));
   const std::string near = cpus_text(half);
   const TemporaryDirectory folder;
   for (const char* gpu : {"gpu0", "gpu1"}) fs::create_directory(folder.path() / gpu);
