@@ -60,9 +60,9 @@ bool has_send_memory();
 
 // An uninitialised tensor of the dtype and on the device of `like`, for values that succeed those
 // of `like`, as the next version of a model: in memory of the same kind (allocate_like), so that
-// all versions of a model lie in one kind of memory. Any other tensor, and all where a transport has
-// send memory, are from empty_to_send(): a share that is sent where it lies saves a copy for each
-// receiver.
+// all versions of a model lie in one kind of memory. Any other tensor, and all where a transport
+// has send memory, are from empty_to_send(): a share that is sent where it lies saves a copy for
+// each receiver.
 at::Tensor empty_successor(const FrozenTensor& like, at::IntArrayRef sizes);
 
 // `t`, frozen, as the successor of `like`: where it lies in ordinary memory and `like` does not,

@@ -45,8 +45,8 @@ class Arena final : public SendMemory, public std::enable_shared_from_this<Arena
 
   // Collects from it before memory is allocated, until it is over.
   void add(std::shared_ptr<Lender> lender);
-  // A transport has its first link, ends. Between the two empty_to_send() takes from this arena, and
-  // unused memory is kept.
+  // A transport has its first link, ends. Between the two empty_to_send() takes from this arena,
+  // and unused memory is kept.
   void enter();
   void leave();
 

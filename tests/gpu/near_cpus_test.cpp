@@ -246,8 +246,8 @@ TEST(LaunchingThreads, AreThatOfTheCallerAndThatOfBackwardPasses) {
   EXPECT_EQ(fake::violations(), std::vector<std::string>());
 }
 
-// In a process in which no gradient was computed yet, as LibTorch creates the threads of all devices
-// with the first one.
+// In a process in which no gradient was computed yet, as LibTorch creates the threads of all
+// devices with the first one.
 [[noreturn]] void bind_for_one_of_two_devices() {
   const CpuSet own = thread_cpus().value();
   const auto bound = fake::open_device(0, "bound"), free = fake::open_device(1, "free");

@@ -17,8 +17,8 @@ namespace grapevine {
 // for the stream; where that takes too long, the message is received in the host's memory instead,
 // as it is where the device has no memory left. Both tries are expensive: before it fails,
 // LibTorch's allocator waits for the device and frees its cache, and the thread serves all links.
-// After a failure the next messages are therefore received in the host's memory without a try: twice
-// as many after each further failure, up to a limit.
+// After a failure the next messages are therefore received in the host's memory without a try:
+// twice as many after each further failure, up to a limit.
 class DeviceReceives final : public DeviceMemory {
  public:
   // `device` has streams for this object alone; `on_device` by rank: its model is there.

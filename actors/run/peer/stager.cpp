@@ -61,8 +61,8 @@ Expected<void> StagerState::make_ready(Envelope& envelope) {
   return copy_to_host(envelope.payload);
 }
 
-// A message in the device's memory holds that until the link has taken it: beyond some models, those
-// for slow links wait in the host's memory instead, as the worker needs the device's.
+// A message in the device's memory holds that until the link has taken it: beyond some models,
+// those for slow links wait in the host's memory instead, as the worker needs the device's.
 bool StagerState::has_backlog() const {
   return config.transport->queued_bytes() > kStagedModels * config.model_bytes + kStagedSmall;
 }

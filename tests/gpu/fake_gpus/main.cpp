@@ -1,5 +1,5 @@
-// The program `grapevine` where two GPUs are visible: the fake devices of the tests. At
-// its end it prints the bytes that it copied, and what it did in the wrong order, which is a failure.
+// The program `grapevine` where two GPUs are visible: the fake devices of the tests. At its end it
+// prints the bytes that it copied, and what it did in the wrong order, which is a failure.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -19,7 +19,7 @@ void register_fake_gpus() {
   driver.open = [](int gpu) -> Expected<std::shared_ptr<DeviceRuntime>> {
     return fake::open_device(gpu, "a user of GPU " + std::to_string(gpu));
   };
-  // GRAPEVINE_FAKE_PCI: the path of a folder with the CPUs near each GPU; without it, none are known.
+  // GRAPEVINE_FAKE_PCI: a folder with the CPUs near each GPU; without it, none are known.
   driver.pci_address = [](int gpu) -> Expected<std::string> {
     const char* const folder = std::getenv("GRAPEVINE_FAKE_PCI");  // NOLINT(concurrency-mt-unsafe)
     return folder == nullptr ? std::string("fake:00:00.0")

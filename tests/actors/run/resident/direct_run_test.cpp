@@ -234,7 +234,8 @@ TEST_F(DirectRun, MissingWaitsAreFound) {
     fake::set_fault(fault);
     static_cast<void>(
         run_virtual(direct(make_run(scenario_of("osgp"))), std::make_shared<Quiet>()));
-    EXPECT_THAT(fake::violations(), Contains(HasSubstr("network device' reads what was written by")))
+    EXPECT_THAT(fake::violations(),
+                Contains(HasSubstr("network device' reads what was written by")))
         << static_cast<int>(fault);
   }
 }
