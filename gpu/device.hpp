@@ -92,8 +92,8 @@ struct ProcessGroups {
   std::function<Expected<Id>()> make_id = nullptr;
   // Returns when all `replicas` have joined, at most after `timeout`, which also bounds each
   // launch.
-  std::function<Expected<std::shared_ptr<GradientGroup>>(
-      const Id& id, int gpu, std::size_t replica, std::size_t replicas, Duration timeout)>
+  std::function<Expected<std::shared_ptr<GradientGroup>>(const Id& id, int gpu, std::size_t replica,
+                                                         std::size_t replicas, Duration timeout)>
       join = nullptr;
 };
 
@@ -106,7 +106,8 @@ struct GpuDriver {
   std::function<Expected<std::string>(int gpu)> id = nullptr;
   // Threads that do not return from a call of the driver; null: there are none.
   std::function<int()> threads_left_behind = nullptr;
-  // The address of a GPU as the system names its folder: "0000:3b:00.0", in lower case.
+  // The address of a GPU as the system names its folder: "0000:3b:00.0", in lower case. Of a GPU
+  // that the system does not know, the path of such a folder.
   std::function<Expected<std::string>(int gpu)> pci_address = nullptr;
   ProcessGroups process_groups = {};  // empty: as join_group
 };

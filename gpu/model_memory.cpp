@@ -2,7 +2,9 @@
 
 #include <ATen/ops/empty.h>
 
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "messages/tensor_memory.hpp"
 
@@ -18,6 +20,7 @@ class ModelBlock final : public TensorMemory {
   at::Tensor allocate_like(at::IntArrayRef sizes, at::ScalarType dtype) const override {
     return home_->empty(sizes, dtype);
   }
+  at::Tensor adopt(at::Tensor t) const override { return home_->adopt(std::move(t)); }
   bool is_pinned() const { return pinned_; }
 
  private:
@@ -37,21 +40,42 @@ std::shared_ptr<ModelMemory> ModelMemory::make(StagingPool::Allocate allocate,
   return std::shared_ptr<ModelMemory>(new ModelMemory(std::move(allocate), limit_bytes));
 }
 
+at::Tensor ModelMemory::as_block(at::Tensor memory, bool pinned) {
+  void* const data = memory.data_ptr();
+  const std::vector<std::int64_t> sizes = memory.sizes().vec();
+  const at::ScalarType dtype = memory.scalar_type();
+  return tensor_on(data, sizes, dtype,
+                   std::make_unique<ModelBlock>(shared_from_this(), std::move(memory), pinned));
+}
+
 at::Tensor ModelMemory::empty(at::IntArrayRef sizes, at::ScalarType dtype) {
   if (c10::multiply_integers(sizes) == 0) return at::empty(sizes, at::TensorOptions(dtype));
   at::Tensor memory = pool_.try_take(sizes, dtype);
   const bool pinned = memory.defined();
   if (!pinned) memory = at::empty(sizes, at::TensorOptions(dtype));
-  void* const data = memory.data_ptr();
-  return tensor_on(data, sizes, dtype,
-                   std::make_unique<ModelBlock>(shared_from_this(), std::move(memory), pinned));
+  return as_block(std::move(memory), pinned);
 }
 
-FrozenTensor ModelMemory::place(const FrozenTensor& t) {
+// No other handle on `t` may write what is taken over: freeze() copies it where there is one.
+at::Tensor ModelMemory::adopt(at::Tensor t) {
+  if (t.numel() == 0) return t;
+  at::Tensor pinned = pool_.try_take(t.sizes(), t.scalar_type());
+  if (pinned.defined()) return as_block(pinned.copy_(t), true);
+  return as_block(FrozenTensor::freeze(std::move(t)).thaw(), false);
+}
+
+FrozenTensor ModelMemory::adopt(FrozenTensor t) {
   if (!t.defined() || !t.device().is_cpu() || block_of(t.read()) != nullptr || has_send_memory())
     return t;
-  at::Tensor copy = empty(t.sizes(), t.dtype());
-  copy.copy_(t.read());
+  // A tensor that others read is not taken over: it is copied once, into either memory.
+  if (!t.sole_owner()) return copy_of(t.read());
+  return FrozenTensor::freeze(adopt(std::move(t).thaw()));
+}
+
+FrozenTensor ModelMemory::copy_of(const at::Tensor& t) {
+  if (has_send_memory()) return FrozenTensor::copy_of(t);
+  at::Tensor copy = empty(t.sizes(), t.scalar_type());
+  copy.copy_(t);
   return FrozenTensor::freeze(std::move(copy));
 }
 

@@ -11,7 +11,7 @@
 namespace grapevine {
 
 // A GPU copies from pinned memory without the host: a z that lies here is uploaded from where it
-// lies (gpu/transfers.hpp). A rank's first model is placed here by place(), and its successors
+// lies (gpu/transfers.hpp). A rank's first model comes here by adopt(), and its successors
 // follow, as new vectors of a model are allocated beside the old ones (messages/tensor_memory.hpp,
 // empty_successor); the roles know nothing of it.
 //
@@ -23,10 +23,6 @@ namespace grapevine {
 // Thread-safe. Tensors keep what they need of it alive.
 class ModelMemory : public std::enable_shared_from_this<ModelMemory> {
  public:
-  // For limits. A rank of osgp has x, z and the three buffers that its role keeps for shares which
-  // peers still read; one more is for a checkpoint or a validation.
-  static constexpr std::size_t kModelsOfARank = 6;
-
   // `allocate`: of pinned memory, as DeviceRuntime::pinned_memory, called from any thread.
   static std::shared_ptr<ModelMemory> make(StagingPool::Allocate allocate, std::size_t limit_bytes);
 
@@ -34,8 +30,14 @@ class ModelMemory : public std::enable_shared_from_this<ModelMemory> {
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype);
 
   // The same values: `t` itself where it is undefined, on a device or of a ModelMemory, pinned or
-  // not, and where a transport has send memory, which comes first; else a copy here.
-  FrozenTensor place(const FrozenTensor& t);
+  // not, and where a transport has send memory, which comes first; else a tensor of this memory.
+  // That is a copy, but where nothing can be pinned and there is no other handle on `t`.
+  FrozenTensor adopt(FrozenTensor t);
+  // The same for a tensor on the CPU of no TensorMemory, whatever a transport has; it is consumed.
+  at::Tensor adopt(at::Tensor t);
+  // A copy of the values of `t`, on any device: here, or, where a transport has send memory, in
+  // ordinary memory.
+  FrozenTensor copy_of(const at::Tensor& t);
 
   // Overflows: tensors that lie in ordinary memory instead.
   StagingPool::Usage usage() const { return pool_.usage(); }
@@ -43,6 +45,8 @@ class ModelMemory : public std::enable_shared_from_this<ModelMemory> {
  private:
   ModelMemory(StagingPool::Allocate allocate, std::size_t limit_bytes)
       : pool_(std::move(allocate), limit_bytes) {}
+
+  at::Tensor as_block(at::Tensor memory, bool pinned);
 
   StagingPool pool_;
 };

@@ -11,6 +11,7 @@
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string_view>
@@ -138,18 +139,46 @@ Expected<CpuSet> near_cpus(at::Device device, const std::filesystem::path& pci_d
   return near;
 }
 
+bool are_enough(const CpuShares& shares, std::size_t least) {
+  return shares.near >= least * shares.shared ||
+         2 * shares.near * shares.all >= shares.own * shares.shared;
+}
+
+std::vector<Expected<CpuSet>> near_cpus_of_each(const std::vector<at::Device>& devices,
+                                                std::size_t least,
+                                                const std::filesystem::path& pci_devices) {
+  std::vector<Expected<CpuSet>> each;
+  std::map<CpuSet, std::size_t> users;
+  for (const at::Device device : devices) {
+    each.push_back(near_cpus(device, pci_devices));
+    if (each.back()) ++users[*each.back()];
+  }
+  const auto own = thread_cpus();
+  for (std::size_t i = 0; own && i < devices.size(); ++i) {
+    if (!each[i]) continue;
+    const CpuSet& near = *each[i];
+    const std::size_t shared = users.at(near);
+    if (are_enough({own->size(), devices.size(), near.size(), shared}, least)) continue;
+    each[i] =
+        Error{Errc::unavailable, "of this process only CPUs " + cpus_text(near) + " are near " +
+                                     devices[i].str() + ", too few for the threads of " +
+                                     std::to_string(shared) + " workers or replicas"};
+  }
+  return each;
+}
+
 int threads_within(int threads, const std::vector<CpuSet>& sets) {
   for (const CpuSet& cpus : sets) threads = std::min(threads, static_cast<int>(cpus.size()));
   return threads;
 }
 
 Expected<void> bind_launching_threads(DeviceRuntime& runtime, const CpuSet& cpus) {
-  if (auto bound = bind_thread(cpus); !bound) return bound;
   try {
-    return bind_backward_thread(runtime, cpus);
+    if (auto bound = bind_backward_thread(runtime, cpus); !bound) return bound;
   } catch (const std::exception& e) {
     return Error{Errc::failed, "the thread of backward passes was not bound: " + one_line(e)};
   }
+  return bind_thread(cpus);
 }
 
 }  // namespace grapevine

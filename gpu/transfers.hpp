@@ -71,8 +71,8 @@ class Transfers {
 
   // `from` for the compute stream: itself where it is on the device already, else in `slot`, which
   // then serves until the next call with the same slot, and `from` may end when this returns. Where
-  // it is uploaded from where it lies, a handle on it is kept until its copy has been reached, as
-  // finish() or the next upload finds: nobody thaws it before.
+  // it is uploaded from where it lies, a handle on it is kept until finish() or the next upload
+  // sees that the copy has ended; until then no owner can write the tensor.
   at::Tensor upload(const FrozenTensor& from, DeviceSlot& slot);
   // The same of a tensor in the host's memory.
   at::Tensor upload(const at::Tensor& host, DeviceSlot& slot);

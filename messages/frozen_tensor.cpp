@@ -120,7 +120,7 @@ at::Tensor plain_copy(const at::Tensor& t) {
   return at::empty(t.sizes(), t.options()).copy_(t);
 }
 
-// For one who will write it: the next version of `t`, which stays in memory of its kind.
+// A copy that the caller writes: the next version of `t`, in memory of the same kind.
 at::Tensor successor_of(const at::Tensor& t) {
   const TensorMemory* const memory = memory_of(t);
   if (memory == nullptr || has_send_memory()) return plain_copy(t);

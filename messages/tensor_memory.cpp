@@ -49,12 +49,10 @@ class PartMemory final : public TensorMemory {
   const std::shared_ptr<std::atomic<bool>> released_;
 };
 
-// Of the kind of `like`; undefined where any memory serves.
-at::Tensor allocated_like(const FrozenTensor& like, at::IntArrayRef sizes) {
+// Of which successors of `like` are to be; null: any memory serves.
+const TensorMemory* memory_for_successors(const FrozenTensor& like) {
   const bool on_host = like.defined() && like.device().is_cpu();
-  const TensorMemory* const memory = on_host ? memory_of(like.read()) : nullptr;
-  if (memory == nullptr || has_send_memory()) return {};
-  return memory->allocate_like(sizes, like.dtype());
+  return on_host && !has_send_memory() ? memory_of(like.read()) : nullptr;
 }
 
 std::uint64_t bytes_of(at::IntArrayRef sizes, at::ScalarType dtype) {
@@ -73,6 +71,11 @@ at::Tensor tensor_on(void* data, at::IntArrayRef sizes, at::ScalarType dtype,
       c10::scalarTypeToTypeMeta(dtype));
   t.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return t;
+}
+
+at::Tensor TensorMemory::adopt(at::Tensor t) const {
+  at::Tensor here = allocate_like(t.sizes(), t.scalar_type());
+  return here.defined() ? here.copy_(t) : t;
 }
 
 TensorMemory* memory_of(const at::Tensor& t) {
@@ -102,19 +105,15 @@ at::Tensor empty_to_send(at::IntArrayRef sizes, at::ScalarType dtype, at::Device
 bool has_send_memory() { return send_memory() != nullptr; }
 
 at::Tensor empty_successor(const FrozenTensor& like, at::IntArrayRef sizes) {
-  at::Tensor t = allocated_like(like, sizes);
+  const TensorMemory* const memory = memory_for_successors(like);
+  const at::Tensor t = memory ? memory->allocate_like(sizes, like.dtype()) : at::Tensor();
   return t.defined() ? t : empty_to_send(sizes, like.dtype(), like.device());
 }
 
 FrozenTensor frozen_successor(const FrozenTensor& like, at::Tensor&& t) {
-  if (memory_of(t) == nullptr) {
-    at::Tensor copy = allocated_like(like, t.sizes());
-    if (copy.defined()) {
-      copy.copy_(t);
-      return FrozenTensor::freeze(std::move(copy));
-    }
-  }
-  return FrozenTensor::freeze(std::move(t));
+  const TensorMemory* const memory = memory_for_successors(like);
+  if (memory == nullptr || memory_of(t) != nullptr) return FrozenTensor::freeze(std::move(t));
+  return FrozenTensor::freeze(memory->adopt(std::move(t)));
 }
 
 at::Tensor copy_to_send(const at::Tensor& t) {

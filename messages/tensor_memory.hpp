@@ -23,6 +23,10 @@ class TensorMemory {
   virtual at::Tensor allocate_like(at::IntArrayRef /*sizes*/, at::ScalarType /*dtype*/) const {
     return {};
   }
+  // `t`, of ordinary memory, as a successor of a tensor here: its values in memory of the same kind
+  // if there is some, else `t` itself, of which the successors are tried again. Consumes `t`.
+  // Thread-safe.
+  virtual at::Tensor adopt(at::Tensor t) const;
 };
 
 // A contiguous tensor on the CPU whose memory begins at `data`.
@@ -55,14 +59,14 @@ at::Tensor empty_to_send(at::IntArrayRef sizes, at::ScalarType dtype, at::Device
 bool has_send_memory();
 
 // An uninitialised tensor of the dtype and on the device of `like`, for values that succeed those
-// of `like`, as the next version of a model: in memory of the same kind (allocate_like), so that a
-// model which begins in some memory stays in such. Any other tensor, and all where a transport has
-// send memory, are from empty_to_send(): a share that is sent where it lies saves a copy for each
-// receiver.
+// of `like`, as the next version of a model: in memory of the same kind (allocate_like), so that
+// all versions of a model lie in one kind of memory. Any other tensor, and all where a transport
+// has send memory, are from empty_to_send(): a share that is sent where it lies saves a copy for
+// each receiver.
 at::Tensor empty_successor(const FrozenTensor& like, at::IntArrayRef sizes);
 
-// `t`, frozen, as the successor of `like`: where it lies in ordinary memory and `like` does not, as
-// a copy in memory of that kind.
+// `t`, frozen, as the successor of `like`: where it lies in ordinary memory and `like` does not,
+// adopted by the memory of `like`. Consumes `t`.
 FrozenTensor frozen_successor(const FrozenTensor& like, at::Tensor&& t);
 
 // The values of `t`, flat or not, in memory from empty_to_send(), on its device.

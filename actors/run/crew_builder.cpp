@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include <spdlog/spdlog.h>
 #include <caf/all.hpp>
 
 #include "actors/clock_time.hpp"
@@ -19,6 +20,7 @@
 #include "actors/run/models/model_sender.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/check.hpp"
+#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
 namespace {
@@ -30,6 +32,16 @@ ChangeParts unchanged_parts(std::shared_ptr<const SharedParts> parts) {
     if (settings.empty()) return parts;
     return bad_input("this run keeps its settings");
   };
+}
+
+// The transport is connected: it has memory to send from if processes of this machine share some.
+void log_model_memory(Rank rank) {
+  if (has_send_memory())
+    spdlog::info(
+        "rank {}: its model is not in pinned memory, as processes of this machine share memory",
+        rank);
+  else
+    spdlog::info("rank {}: its model lies in pinned memory, from which GPUs copy it", rank);
 }
 
 }  // namespace
@@ -138,6 +150,7 @@ TracerActor CrewBuilder::spawn_tracer(TraceOwner owner) {
 PeerActor CrewBuilder::spawn_peer(Rank rank, const SupervisorActor& supervisor,
                                   const EvaluatorActor& evaluator, const TracerActor& tracer) {
   PeerConfig config = peer_config(rank, supervisor, evaluator, tracer);
+  if (config.model_memory) log_model_memory(rank);
   const bool staged = config.device && !exchanges_by_reference(rank);
   StagerConfig incoming;
   if (staged) {

@@ -72,7 +72,7 @@ void PeerState::init(LocalPeerActor::stateful_pointer<PeerState> self, PeerConfi
   if (!device().is_cpu()) stream_ = current_stream(device());
   if (config_.outgoing) self_->link_to(config_.outgoing);
   dimension_ = config_.parameters.numel();
-  model_.x = placed_model(std::exchange(config_.parameters, {}));
+  model_.x = own_model(std::exchange(config_.parameters, {}));
   buffers_ = placed(std::exchange(config_.buffers, {}));
   trace_zero_ns_ = config_.run_start_ns;
   if (config_.tracer)

@@ -228,7 +228,9 @@ class PeerState : public Env {
   FrozenTensor placed(const FrozenTensor& t) const;
   // A model of this rank as its role is to begin with it: placed(), and in PeerConfig::model_memory
   // where that is not null. REQUIRES: as placed().
-  FrozenTensor placed_model(const FrozenTensor& x) const;
+  FrozenTensor own_model(FrozenTensor x) const;
+  // The same with a copy of `x`, which is made once.
+  FrozenTensor own_copy(const at::Tensor& x) const;
   // placed() for the vectors of a message (each_model_vector); its other tensors stay in the host's
   // memory. REQUIRES: as placed().
   void place(Envelope& envelope) const;

@@ -21,7 +21,7 @@ Slice slice_of(std::int64_t dimension, std::int32_t servers, std::int32_t index)
 
 FrozenTensor part_of(const FrozenTensor& vector, const Slice& slice) {
   if (slice.size == vector.numel()) return vector;
-  at::Tensor part = empty_successor(vector, {slice.size});
+  at::Tensor part = empty_to_send({slice.size}, vector.dtype(), vector.device());
   part.copy_(vector.read().narrow(0, slice.begin, slice.size));
   return FrozenTensor::freeze(std::move(part));
 }

@@ -19,7 +19,8 @@ struct Slice {
   std::int64_t size = 0;
 };
 Slice slice_of(std::int64_t dimension, std::int32_t servers, std::int32_t index);
-// That of a vector; the vector itself, without a copy, where the slice is all of it.
+// That of a vector; the vector itself, without a copy, where the slice is all of it. Else in memory
+// from empty_to_send(), as it is a message, or the model of a server, which no device reads.
 FrozenTensor part_of(const FrozenTensor& vector, const Slice& slice);
 // The other way: [dimension], `part` in its place and zeros elsewhere; `part` itself, without a
 // copy, where it is all. REQUIRES: the slice's size.

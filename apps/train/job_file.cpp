@@ -105,8 +105,9 @@ TrainOptions resolved_options(const TrainJob& job) {
   TrainOptions options = job.options;
   options.workers = static_cast<std::int64_t>(job.local_ranks.size());
   if (options.threads == 0) {
-    const std::int64_t threads = job.run.threads * options.devices_per_worker *
-                                 options.processes_per_worker;
+    // Not the number of CPUs near a GPU of this machine: another machine has others.
+    const std::int64_t threads = job.threads_of_cores.value_or(job.run.threads) *
+                                 options.devices_per_worker * options.processes_per_worker;
     if (threads <= kMaxThreads) options.threads = static_cast<int>(threads);
   }
   // Another process of the job may have GPUs; where there are some, their number is the machine's.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "algorithms/collectives/reduction.hpp"
@@ -43,7 +44,7 @@ struct Replica {
   std::size_t index = 0;
   std::size_t of = 1;
   std::shared_ptr<GradientGroup> group;
-  bool trains = true;  // false: evaluates only
+  CpuSet cpus;  // for the threads that launch the work of its device; empty: any
 };
 
 // By how much the batches of a step lie behind those that the sampler has for it: see
@@ -53,15 +54,6 @@ Step steps_left_out(const TrainJob& job) {
   const double all = horizon.steps_per_epoch * static_cast<double>(job.options.workers);
   const double of_sampler = all / static_cast<double>(job.sampled_ranks());
   return std::llround(horizon.first_epoch * std::round(of_sampler)) - horizon.first_step;
-}
-
-// For the threads that launch the work of `device`; empty: any, and a line of the log says why.
-CpuSet cpus_of_launches(const TrainJob& job, const std::string& name, at::Device device) {
-  if (device.is_cpu() || !job.own_threads) return {};
-  auto cpus = near_cpus(device);
-  if (cpus) return *std::move(cpus);
-  spdlog::info("{}: its threads are not bound to CPUs: {}", name, cpus.error().message);
-  return {};
 }
 
 Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, at::Device device,
@@ -89,7 +81,7 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
   config.scale_loss = *precision == Precision::fp16;
   config.channels_last = job.options.channels_last;
   config.timeout = first_step_limit(job.options);
-  if (replica.trains) config.near_cpus = cpus_of_launches(job, replica.name, device);
+  config.near_cpus = replica.cpus;
   config.accuracy_every = job.options.log_every;
   config.last_step = job.run.parts->horizon.steps;
   config.loader.augment = true;
@@ -111,15 +103,56 @@ Expected<void> set_math(const TrainJob& job) {
 
 using Devices = std::vector<at::Device>;
 
+// By worker and device: for the threads that launch the work of the device; empty: any.
+using WorkerCpus = std::vector<std::vector<CpuSet>>;
+
+std::string replica_name(Rank rank, std::size_t replica, std::size_t of) {
+  const std::string name = "rank " + std::to_string(rank);
+  return of == 1 ? name : name + ", replica " + std::to_string(replica);
+}
+
+// Threads beside those of an operation that are busy while a GPU computes: of the backward pass, of
+// a reader of batches, and of a stager.
+constexpr std::size_t kThreadsBeside = 3;
+
+// A line of the log says for each device without a binding why it has none.
+WorkerCpus near_cpus_of_workers(const TrainJob& job, const std::vector<Devices>& workers) {
+  WorkerCpus all;
+  Devices users;
+  for (const Devices& devices : workers) {
+    all.emplace_back(devices.size());
+    users.insert(users.end(), devices.begin(), devices.end());
+  }
+  if (users.empty() || users.front().is_cpu() || !job.own_threads ||
+      job.options.bind_threads == "none")
+    return all;
+  const auto asked = static_cast<std::size_t>(job.options.threads > 0 ? job.run.threads : 1);
+  auto near = near_cpus_of_each(users, asked + kThreadsBeside);
+  auto next = near.begin();
+  for (std::size_t worker = 0; worker < workers.size(); ++worker)
+    for (std::size_t i = 0; i < all[worker].size(); ++i, ++next) {
+      if (*next)
+        all[worker][i] = *std::move(*next);
+      else
+        spdlog::info("{}: its threads are not bound to CPUs: {}",
+                     replica_name(job.local_ranks[worker], i, all[worker].size()),
+                     next->error().message);
+    }
+  return all;
+}
+
 // To the CPUs to which workers will be bound, except where the user asks for more threads.
-void limit_threads_to_near_cpus(TrainJob& job, const std::vector<Devices>& workers) {
-  if (job.options.threads > 0 || !job.own_threads) return;
+void limit_threads_to_near_cpus(TrainJob& job, const WorkerCpus& workers) {
+  if (job.options.threads > 0) return;
   std::vector<CpuSet> sets;
-  for (const Devices& devices : workers)
-    for (const at::Device device : devices)
-      if (auto cpus = near_cpus(device)) sets.push_back(*std::move(cpus));
+  for (const auto& cpus : workers)
+    std::copy_if(cpus.begin(), cpus.end(), std::back_inserter(sets),
+                 [](const CpuSet& set) { return !set.empty(); });
   if (sets.empty()) return;
+  job.threads_of_cores = job.run.threads;
   job.run.threads = threads_within(job.run.threads, sets);
+  if (job.run.threads == *job.threads_of_cores) return;
+  spdlog::info("--threads {} for each GPU: no more CPUs are near", job.run.threads);
   limit_math_threads(job.run.threads);
 }
 
@@ -163,12 +196,8 @@ std::string why_shared(const Devices& devices, const Expected<std::vector<std::s
   return shared.empty() ? "" : "other workers use " + shared + " as well";
 }
 
-// Of a step that waits for its batch, for the group and for the device, each as long as that.
-Duration replicas_limit(const TrainJob& job) { return 3 * first_step_limit(job.options); }
-
-std::string replica_name(Rank rank, std::size_t replica) {
-  return "rank " + std::to_string(rank) + ", replica " + std::to_string(replica);
-}
+// Of a step that waits for its batch, twice for the group and for the device, each as long as that.
+Duration replicas_limit(const TrainJob& job) { return 4 * first_step_limit(job.options); }
 
 // Of the job's model, whatever it will compute on.
 Expected<ReplicaShape> replica_shape(const TrainJob& job) {
@@ -183,6 +212,7 @@ Expected<ReplicaShape> replica_shape(const TrainJob& job) {
 
 // Of a worker with several processes: of a member its replica, of the lead the whole worker.
 Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, Rank rank, at::Device device,
+                                                      const CpuSet& cpus,
                                                       const std::string& shared) {
   const WorkerProcesses& processes = job.processes;
   const auto replicas = static_cast<std::size_t>(processes.replicas);
@@ -194,7 +224,8 @@ Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, Rank rank, 
       job, {"rank " + std::to_string(rank), *shape, device, shared, replicas_limit(job)});
   if (!group) return group.error();
   job.process_group = *group;
-  auto own = make_replica(job, rank, device, {replica_name(rank, index), index, replicas, *group});
+  auto own = make_replica(job, rank, device,
+                          {replica_name(rank, index, replicas), index, replicas, *group, cpus});
   if (!own) return own.error();
   if (processes.is_member()) return std::shared_ptr<Compute>(*std::move(own));
   std::vector<std::unique_ptr<Compute>> all;
@@ -206,11 +237,13 @@ Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, Rank rank, 
 }
 
 Expected<std::shared_ptr<Compute>> make_compute(TrainJob& job, Rank rank, const Devices& devices,
+                                                const std::vector<CpuSet>& cpus,
                                                 const std::string& shared) {
-  if (job.processes.replicas > 1) return make_for_processes(job, rank, devices.front(), shared);
-  const std::string name = "rank " + std::to_string(rank);
+  if (job.processes.replicas > 1)
+    return make_for_processes(job, rank, devices.front(), cpus.front(), shared);
+  const std::string name = replica_name(rank, 0, 1);
   if (devices.size() == 1) {
-    auto made = make_replica(job, rank, devices.front(), {name, 0, 1, nullptr});
+    auto made = make_replica(job, rank, devices.front(), {name, 0, 1, nullptr, cpus.front()});
     if (!made) return made.error();
     return std::shared_ptr<Compute>(*std::move(made));
   }
@@ -218,8 +251,9 @@ Expected<std::shared_ptr<Compute>> make_compute(TrainJob& job, Rank rank, const 
   if (!group) return group.error();
   std::vector<std::unique_ptr<Compute>> replicas;
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    auto made = make_replica(job, rank, devices[i],
-                             {replica_name(rank, i), i, devices.size(), *group});
+    auto made =
+        make_replica(job, rank, devices[i],
+                     {replica_name(rank, i, devices.size()), i, devices.size(), *group, cpus[i]});
     if (!made) return made.error();
     replicas.push_back(*std::move(made));
   }
@@ -248,11 +282,10 @@ bool compresses_on_host(const SharedParts& parts) {
                      [](const auto& level) { return compresses_on_host(*level); });
 }
 
-// For each actor of the rank streams of its own. `binds`: whether its stagers have threads of their
-// own.
-Expected<PeerDevice> open_for_peer(at::Device device, bool other_processes, bool binds) {
+// For each actor of the rank streams of its own; `cpus`: for its stagers.
+Expected<PeerDevice> open_for_peer(at::Device device, bool other_processes, const CpuSet& cpus) {
   PeerDevice opened;
-  if (auto cpus = near_cpus(device); cpus && binds) opened.stager_cpus = *std::move(cpus);
+  opened.stager_cpus = cpus;
   for (auto* const runtime : {&opened.peer, &opened.outgoing, &opened.incoming}) {
     if (runtime != &opened.peer && !other_processes) break;
     auto made = open_device(device);
@@ -272,19 +305,21 @@ std::vector<Rank> ranks_here(const TrainJob& job) {
 
 // Models in the host's memory, which GPUs read in each step.
 Expected<void> pin_models(TrainJob& job, const std::vector<Devices>& workers) {
-  if (workers.empty() || workers.front().front().is_cpu()) return {};
+  if (workers.empty() || workers.front().front().is_cpu() || job.options.pinned_models == 0)
+    return {};
   auto runtime = open_device(workers.front().front());
   if (!runtime) return runtime.error();
   const std::size_t model =
       StagingPool::block_bytes(sizeof(float) * static_cast<std::size_t>(job.parameters));
   job.run.model_memory = ModelMemory::make(
       [device = *std::move(runtime)](std::size_t bytes) { return device->pinned_memory(bytes); },
-      ModelMemory::kModelsOfARank * ranks_here(job).size() * model);
+      static_cast<std::size_t>(job.options.pinned_models) * ranks_here(job).size() * model);
   return {};
 }
 
 // Of the ranks of this process; a server is on the device of a worker.
-Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers) {
+Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers,
+                           const WorkerCpus& cpus) {
   const std::string& asked = job.options.peers;
   if (auto known = check_peers(asked); !known) return known;
   if (asked == "host") return pin_models(job, workers);
@@ -300,8 +335,9 @@ Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers) {
   const std::vector<Rank> ranks = ranks_here(job);
   std::vector<PeerDevice> devices(static_cast<std::size_t>(job.run.world_size()));
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    auto opened = open_for_peer(workers[i % workers.size()].front(), job.launched.has_value(),
-                                job.own_threads);
+    const std::size_t worker = i % workers.size();
+    auto opened =
+        open_for_peer(workers[worker].front(), job.launched.has_value(), cpus[worker].front());
     if (!opened) return opened.error();
     devices[static_cast<std::size_t>(ranks[i])] = *std::move(opened);
   }
@@ -317,6 +353,11 @@ Expected<void> check_peers(const std::string& asked) {
   return unknown_name("--peers", asked, {"host", "device", "auto"});
 }
 
+Expected<void> check_bind_threads(const std::string& asked) {
+  if (asked == "near" || asked == "none") return {};
+  return unknown_name("--bind-threads", asked, {"near", "none"});
+}
+
 Expected<void> make_computes(TrainJob& job) {
   if (auto set = set_math(job); !set) return set;
   job.run.computes.resize(static_cast<std::size_t>(job.options.workers));
@@ -324,24 +365,24 @@ Expected<void> make_computes(TrainJob& job) {
   if (!devices) return devices.error();
   Expected<std::vector<std::string>> in_use = std::vector<std::string>();
   const bool replicated = job.options.devices_per_worker > 1 || job.processes.replicas > 1;
-  if (replicated && devices->front().front().is_cuda())
-    in_use = gpus_in_use(job, *devices);
-  limit_threads_to_near_cpus(job, *devices);
+  if (replicated && devices->front().front().is_cuda()) in_use = gpus_in_use(job, *devices);
+  const WorkerCpus cpus = near_cpus_of_workers(job, *devices);
+  limit_threads_to_near_cpus(job, cpus);
   for (std::size_t i = 0; i < job.local_ranks.size(); ++i) {
     const Rank rank = job.local_ranks[i];
     const Devices& own = (*devices)[i];
-    auto compute = make_compute(job, rank, own, why_shared(own, in_use));
+    auto compute = make_compute(job, rank, own, cpus[i], why_shared(own, in_use));
     if (!compute) return compute.error();
     job.parameters = (*compute)->dimension();
     job.run.computes[static_cast<std::size_t>(rank)] = std::move(*compute);
   }
   if (job.processes.is_member()) return {};  // its rank is its lead's
-  if (auto placed = place_peers(job, *devices); !placed) return placed;
+  if (auto placed = place_peers(job, *devices, cpus); !placed) return placed;
   if (!job.is_head()) return {};
   const auto device = choose_device(job.options.device, visible_gpus(),
                                     turn_of(job, 0) * job.options.devices_per_worker);
   if (!device) return device.error();
-  auto evaluator = make_replica(job, 0, *device, {"rank 0", 0, 1, nullptr, /*trains=*/false});
+  auto evaluator = make_replica(job, 0, *device, {"rank 0", 0, 1, nullptr, {}});
   if (!evaluator) return evaluator.error();
   job.evaluator = std::move(*evaluator);
   const bool has_test = job.data->info().test_size > 0;

@@ -12,5 +12,7 @@ Expected<void> make_computes(TrainJob& job);
 
 // Whether --peers is one of "host", "device" and "auto". Errors (bad_input): it is not.
 Expected<void> check_peers(const std::string& asked);
+// Whether --bind-threads is "near" or "none". Errors (bad_input): it is not.
+Expected<void> check_bind_threads(const std::string& asked);
 
 }  // namespace grapevine

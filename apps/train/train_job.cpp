@@ -204,6 +204,7 @@ Expected<void> check_names(const TrainOptions& o) {
   if (auto known = check_delay(o); !known) return known;
   if (auto known = check_control_address(o); !known) return known;
   if (auto known = check_peers(o.peers); !known) return known;
+  if (auto known = check_bind_threads(o.bind_threads); !known) return known;
   if (o.resume == "auto" && o.out.empty())
     return bad_input("--resume auto: give --out DIR, in which the run begins or continues");
   return {};

@@ -35,7 +35,9 @@ struct TrainJob {
   std::int64_t parameters = 0;
   std::shared_ptr<Compute> evaluator;  // for the model that training ends with
   RunConfig run;
-  bool own_threads = true;        // false: one thread computes for all workers
+  bool own_threads = true;  // false: one thread computes for all workers
+  // The default of --threads for a device, where run.threads is limited to CPUs near it.
+  std::optional<int> threads_of_cores;
   std::vector<Step> saved_steps;  // reported, by rank of the checkpoint of a resumed run
   HorizonStart start;             // of a run that continues with other numbers
   std::string continues;          // a line about the run that this one continues, or empty
@@ -51,9 +53,7 @@ struct TrainJob {
   std::shared_ptr<GradientGroup> process_group;
 
   // Process 0 supervises, validates and writes; the others only train.
-  bool is_head() const {
-    return !processes.is_member() && (!launched || launched->process == 0);
-  }
+  bool is_head() const { return !processes.is_member() && (!launched || launched->process == 0); }
   // For which the batches of an epoch are counted: see HorizonStart.
   std::int64_t sampled_ranks() const { return start.ranks > 0 ? start.ranks : options.workers; }
 };

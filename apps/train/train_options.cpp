@@ -154,6 +154,12 @@ void declare_device(CLI::App& app, TrainOptions& options) {
       "host | device | auto: the memory in which ranks keep and exchange models; device: the "
       "workers' GPUs; auto: device where it is possible and nothing "
       "is compressed");
+  add_option(app, "pinned-models", options.pinned_models,
+             "models of each rank that lie in pinned memory at most, from which GPUs copy them, "
+             "with --peers host; 0: none");
+  add_option(app, "bind-threads", options.bind_threads,
+             "near | none: the threads that launch a GPU's work run on the CPUs of its NUMA node, "
+             "or on any");
   add_option(app, "devices-per-worker", options.devices_per_worker,
              "GPUs that share a worker's batch; NCCL adds their gradients where no other worker "
              "uses them");

@@ -86,8 +86,8 @@ int threads_per_device(const TrainOptions& options, std::int64_t workers_here) {
   const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int of_worker =
       options.threads > 0 ? options.threads : cores / static_cast<int>(workers_here);
-  return std::max(1, of_worker / static_cast<int>(options.devices_per_worker *
-                                                  options.processes_per_worker));
+  return std::max(
+      1, of_worker / static_cast<int>(options.devices_per_worker * options.processes_per_worker));
 }
 
 // One IPv4 address of each network interface, without loopback.

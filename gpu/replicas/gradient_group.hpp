@@ -20,7 +20,7 @@ class HostMean {
  public:
   // By replica 0, between the collectives of a pass: in that time no replica asks for it.
   void set(Transfers::HostMemory memory);
-  // By the others, after the second one.
+  // By the other replicas, after all_reduce_mean().
   Transfers::HostMemory get() const;
   // What was set, which is then given up. Undefined where nothing was.
   at::Tensor take();

@@ -76,7 +76,7 @@ class Desk {
   std::vector<Mailbox> boxes_;  // guarded by mutex_, by rank
 };
 
-// A process may return over another wire than the one that its messages were prepared for.
+// A process may return over another wire after a message to it was prepared, and before it is sent.
 void bring_to_host(Payload& payload) {
   const auto bring = [](FrozenTensor& t) {
     if (!t.device().is_cpu()) t = t.on_host();
@@ -139,7 +139,7 @@ class AutoTransport final : public RemoteTransport {
   }
   bool takes_device_memory(Rank from, Rank to) const override {
     if (desk_ == nullptr) return false;
-    const Wire wire = wire_of_[index(placement_.process_of[index(to)])];
+    const Wire wire = wire_to(placement_.process_of[index(to)]);
     return part(wire)->takes_device_memory(from, to);
   }
   std::uint64_t queued_bytes() const override {
@@ -158,14 +158,14 @@ class AutoTransport final : public RemoteTransport {
                         const ConnectOptions& options);
   Expected<void> connect_over(Wire wire, const Addresses& addresses, const Placement& placement,
                               Duration timeout, const ConnectOptions& options);
-  Wire wire_to(std::int32_t process);
+  Wire wire_to(std::int32_t process) const;
 
   std::array<std::unique_ptr<RemoteTransport>, kWires> parts_;
   // Constant from connect() on.
   Placement placement_;
   std::shared_ptr<Desk> desk_;
   // By process, from connect() on: the wire to it. It may change when the process returns.
-  std::vector<std::atomic<Wire>> wire_of_;
+  mutable std::vector<std::atomic<Wire>> wire_of_;
 };
 
 WireAddresses AutoTransport::own_addresses() const {
@@ -277,7 +277,7 @@ void AutoTransport::detach(Rank rank) {
 }
 
 // A process that has returned may have done so over another wire.
-Wire AutoTransport::wire_to(std::int32_t process) {
+Wire AutoTransport::wire_to(std::int32_t process) const {
   const Wire last = wire_of_[index(process)];
   if (process == placement_.own_process || part(last)->is_up(process)) return last;
   for (const Wire wire : kAll)

@@ -45,7 +45,7 @@ class Arena final : public SendMemory, public std::enable_shared_from_this<Arena
 
   // Collects from it before memory is allocated, until it is over.
   void add(std::shared_ptr<Lender> lender);
-  // A transport begins, ends. While there are transports, empty_to_send() takes from this arena,
+  // A transport has its first link, ends. Between the two empty_to_send() takes from this arena,
   // and unused memory is kept.
   void enter();
   void leave();

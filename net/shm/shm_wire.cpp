@@ -75,7 +75,6 @@ ShmWire::ShmWire(FileDescriptor listener, Poller poller, const ShmOptions& optio
       listener_(std::move(listener)),
       poller_(std::move(poller)),
       last_beat_(Clock::now()) {
-  arena_->enter();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -83,7 +82,7 @@ ShmWire::~ShmWire() {
   stopping_ = true;
   poller_.wake();
   thread_.join();
-  arena_->leave();
+  if (lends_) arena_->leave();
 }
 
 // ---- Other threads
@@ -367,6 +366,7 @@ ShmWire::LinkPtr ShmWire::link_of(std::int32_t process) const {
 // these wait for post_mutex_.
 void ShmWire::open(LinkParts parts, std::int32_t process, const std::function<bool()>& answer) {
   if (const LinkPtr old = link_of(process)) end(old, "it has connected again");
+  if (!std::exchange(lends_, true)) arena_->enter();
   auto link = std::make_shared<Link>();
   link->process = process;
   link->socket = std::move(parts.socket);

@@ -133,6 +133,8 @@ class ShmWire {
   // When to listen again; none: this process listens. No descriptors were left.
   std::optional<Clock::time_point> listen_again_;
   bool finishing_ = false;
+  // There was a link: new tensors lie in shared memory from then on, which without one nobody maps.
+  bool lends_ = false;
 
   // Changed by the transport's thread under post_mutex_; read by it, and by senders under the
   // mutex.

@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
+#include <list>
+#include <mutex>
 #include <random>
 #include <utility>
 
@@ -50,12 +53,25 @@ Engine::Engine(std::unique_ptr<Worker> worker, const UcxOptions& options)
 Engine::~Engine() {
   for (Send& s : sends_)
     if (s.link->same_host) left_for_peers().add(s.link->peer.pid, std::move(s.payload));
-  // UCX aborts where a worker ends before its requests. A leaked worker is inactive, because no
-  // thread progresses it.
+  // UCX aborts where a worker ends before its requests. A leaked worker calls nothing of ours,
+  // because no thread progresses it.
   if (quiet()) return;
   spdlog::warn("ucx: {} messages to and {} from processes that do not answer are abandoned",
                sends_.size(), receives_.size());
   worker_.release();  // NOLINT(bugprone-unused-return-value)
+  keep_begun_receives();
+}
+
+// Hardware needs no progress: a network device, or a copy of a GPU, may still write their memory.
+void Engine::keep_begun_receives() {
+  static std::mutex mutex;
+  static auto* const kept = new std::list<Receive>();  // the end of the process frees it
+  const std::lock_guard<std::mutex> lock(mutex);
+  for (auto r = receives_.begin(); r != receives_.end();) {
+    const auto next = std::next(r);
+    if (r->descriptor == nullptr) kept->splice(kept->end(), receives_, r);
+    r = next;
+  }
 }
 
 std::string Engine::address() const {
@@ -67,7 +83,8 @@ bool Engine::reaches(const DeviceMemory& memory) const {
   return (worker_->memory_types() & UCS_BIT(memory_type(memory.kind()))) != 0;
 }
 
-// Said, not left for UCX to find out: it may look before the driver knows the memory.
+// The kind of memory is given to UCX, which may query the driver before the driver knows the
+// address.
 void Engine::set_memory(ucp_request_param_t& param) const {
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.memory_type = memory_type(device_memory_->kind());

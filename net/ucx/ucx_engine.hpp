@@ -47,7 +47,8 @@ using Event = std::variant<Envelope, Departure, ProcessLeft, ProcessBack>;
 class Engine {
  public:
   static Expected<std::unique_ptr<Engine>> make(const UcxOptions& options);
-  // Abandons messages in flight, and UCX's objects where it still uses them.
+  // Abandons messages in flight. What UCX still uses is leaked: its objects, and the memory that it
+  // has begun to receive into.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -149,6 +150,7 @@ class Engine {
   void give_up(Link& link);
   void abandon(Link& link);
   void close_broken();
+  void keep_begun_receives();
   void release_unfetchable();
 
   static void on_sent(void* request, ucs_status_t status, void* user_data);

@@ -36,29 +36,29 @@ FrozenTensor values(std::int64_t size, float first) {
   return FrozenTensor::freeze(at::arange(size, at::kFloat) + first);
 }
 
-TEST(ModelMemory, PlacesAModelOnce) {
+TEST(ModelMemory, AdoptsAModelOnce) {
   const auto memory = memory_of_device(std::make_shared<LazyDevice>());
-  const FrozenTensor first = values(1000, 3), here = memory->place(first);
+  const FrozenTensor first = values(1000, 3), here = memory->adopt(first);
   EXPECT_TRUE(is_pinned_model(here.read()));
   EXPECT_TRUE(is_pinned_model(here.read().narrow(0, 10, 5))) << "a view";
   EXPECT_FALSE(is_pinned_model(first.read()));
   EXPECT_TRUE(here.read().equal(first.read()));
   EXPECT_TRUE(here.sole_owner());
-  EXPECT_EQ(memory->place(here).raw(), here.raw());
-  EXPECT_FALSE(memory->place({}).defined());
-  EXPECT_EQ(memory->place(FrozenTensor::freeze(at::empty({0}))).numel(), 0);
+  EXPECT_EQ(memory->adopt(here).raw(), here.raw());
+  EXPECT_FALSE(memory->adopt(FrozenTensor()).defined());
+  EXPECT_EQ(memory->adopt(FrozenTensor::freeze(at::empty({0}))).numel(), 0);
 }
 
 TEST(ModelMemory, BeyondTheLimitModelsLieInOrdinaryMemoryAndTheirSuccessorsAreTriedAgain) {
   const auto device = std::make_shared<LazyDevice>();
   const std::size_t block = StagingPool::block_bytes(4000);
   const auto memory = memory_of_device(device, 2 * block);
-  FrozenTensor first = memory->place(values(1000, 0)), second = memory->place(values(1000, 1));
-  const FrozenTensor third = memory->place(values(1000, 2));
+  FrozenTensor first = memory->adopt(values(1000, 0)), second = memory->adopt(values(1000, 1));
+  const FrozenTensor third = memory->adopt(values(1000, 2));
   EXPECT_TRUE(is_pinned_model(second.read()));
   EXPECT_FALSE(is_pinned_model(third.read()));
   EXPECT_EQ(third.data<float>()[1], 3);
-  EXPECT_EQ(memory->place(third).raw(), third.raw());
+  EXPECT_EQ(memory->adopt(third).raw(), third.raw());
   EXPECT_EQ(memory->usage().overflows, 1);
   first = {};
   const at::Tensor successor = empty_successor(third, {1000});
@@ -66,17 +66,43 @@ TEST(ModelMemory, BeyondTheLimitModelsLieInOrdinaryMemoryAndTheirSuccessorsAreTr
   EXPECT_LE(device->pinned_bytes, 2 * block);
 }
 
+// Of a new vector that follows a model, as the mean of models, nothing is copied for no gain.
+TEST(ModelMemory, BeyondTheLimitANewVectorIsTakenOverWhereItLies) {
+  const auto memory =
+      memory_of_device(std::make_shared<LazyDevice>(), StagingPool::block_bytes(4000));
+  FrozenTensor x = memory->adopt(values(1000, 0));
+  at::Tensor mean = at::ones({1000});
+  const void* const at = mean.data_ptr();
+  FrozenTensor next = frozen_successor(x, std::move(mean));
+  EXPECT_EQ(next.raw(), at);
+  EXPECT_FALSE(is_pinned_model(next.read()));
+  EXPECT_TRUE(next.sole_owner());
+  x = {};
+  EXPECT_TRUE(is_pinned_model(empty_successor(next, {1000}))) << "there is room again";
+
+  const FrozenTensor pinned = memory->adopt(values(1000, 3)), shared = values(1000, 4);
+  EXPECT_TRUE(is_pinned_model(pinned.read()));
+  at::Tensor held = at::ones({1000});
+  at::Tensor same = held;
+  const FrozenTensor copied = frozen_successor(pinned, std::move(same));
+  held.fill_(2);  // another handle can write it
+  EXPECT_EQ(copied.data<float>()[0], 1);
+  const FrozenTensor kept = memory->adopt(shared);
+  EXPECT_NE(kept.raw(), shared.raw());
+  EXPECT_EQ(memory->copy_of(shared.read()).data<float>()[1], 5);
+}
+
 TEST(ModelMemory, WithoutLockablePagesModelsLieInOrdinaryMemory) {
   const auto device = std::make_shared<LazyDevice>();
   device->pages = false;
-  const FrozenTensor x = memory_of_device(device)->place(values(1000, 5));
+  const FrozenTensor x = memory_of_device(device)->adopt(values(1000, 5));
   EXPECT_FALSE(is_pinned_model(x.read()));
   EXPECT_EQ(x.data<float>()[2], 7);
 }
 
 TEST(ModelMemory, TensorsOutliveIt) {
   auto memory = memory_of_device(std::make_shared<LazyDevice>());
-  FrozenTensor x = memory->place(values(1000, 5));
+  FrozenTensor x = memory->adopt(values(1000, 5));
   memory.reset();
   const at::Tensor next = empty_successor(x, {1000});
   EXPECT_TRUE(is_pinned_model(next));
@@ -87,7 +113,7 @@ TEST(ModelMemory, TensorsOutliveIt) {
 TEST(ModelMemory, IsUploadedFromWhereItLies) {
   for (const std::int64_t size : {1000, (20 << 20) / 4 + 3}) {
     const auto device = std::make_shared<LazyDevice>();
-    const FrozenTensor z = memory_of_device(device)->place(values(size, 1));
+    const FrozenTensor z = memory_of_device(device)->adopt(values(size, 1));
     const int allocations = device->allocations;
     Transfers transfers(device, kMuch, from_seconds(10));
     Transfers::DeviceSlot slot;
@@ -109,20 +135,20 @@ TEST(ModelMemory, IsNotReusedBeforeItsUploadIsReached) {
   const auto memory = memory_of_device(device);
   Transfers transfers(device, kMuch, from_seconds(10));
   Transfers::DeviceSlot slot;
-  FrozenTensor z = memory->place(values(1000, 1));
+  FrozenTensor z = memory->adopt(values(1000, 1));
   const void* const at = z.raw();
   const at::Tensor up = transfers.upload(z, slot);
   at::Tensor next = std::move(z).thaw();  // as a role that updates its model
   EXPECT_NE(next.data_ptr(), at);
   next.fill_(-1);
-  const FrozenTensor another = memory->place(values(1000, 7));
+  const FrozenTensor another = memory->adopt(values(1000, 7));
   EXPECT_NE(another.raw(), at);
   {
     const auto scope = transfers.begin_compute();
     EXPECT_TRUE(up.equal(values(1000, 1).read()));
   }
   EXPECT_TRUE(transfers.finish());
-  EXPECT_EQ(memory->place(values(1000, 9)).raw(), at) << "reached: it serves again";
+  EXPECT_EQ(memory->adopt(values(1000, 9)).raw(), at) << "reached: it serves again";
 }
 
 // A device that does not answer may still read; what it has read ends with the next upload.
@@ -131,7 +157,7 @@ TEST(ModelMemory, IsKeptWhileTheDeviceDoesNotAnswer) {
   const auto memory = memory_of_device(device);
   Transfers transfers(device, kMuch, from_seconds(10));
   Transfers::DeviceSlot slot;
-  const FrozenTensor z = memory->place(values(1000, 1)), other = memory->place(values(1000, 2));
+  const FrozenTensor z = memory->adopt(values(1000, 1)), other = memory->adopt(values(1000, 2));
   transfers.upload(z, slot);
   device->dead = true;
   EXPECT_FALSE(transfers.finish());
@@ -157,7 +183,7 @@ TEST(ModelMemory, StepsThatUpdateInPlaceHaveTheBitsOfTheCpu) {
     const auto memory = memory_of_device(device);
     config.runtime = device;
     const auto lazy = make_tiny(config);
-    FrozenTensor z = memory->place(cpu->initial_parameters());
+    FrozenTensor z = memory->adopt(cpu->initial_parameters());
     const void* const at = z.raw();
     FrozenTensor buffers;
     for (Step step = 0; step < 12; ++step) {
@@ -194,7 +220,7 @@ TEST_F(ModelOnFakeDevice, IsReadByTheDeviceAlone) {
   TorchComputeConfig config = tiny_config(plain_layers);
   config.runtime = device_;
   const auto compute = make_tiny(std::move(config));
-  FrozenTensor z = memory_->place(host->initial_parameters());
+  FrozenTensor z = memory_->adopt(host->initial_parameters());
   fake::reset();
   for (Step step = 0; step < 3; ++step) {
     const Gradient expected = host->gradient(tiny_request(z, step));
@@ -213,7 +239,7 @@ TEST_F(ModelOnFakeDevice, IsReadByTheDeviceAlone) {
 TEST_F(ModelOnFakeDevice, AnUploadWhoseSourceIsNotHeldIsFound) {
   for (const bool held : {true, false}) {
     fake::reset();
-    FrozenTensor z = memory_->place(values(1000, 1));
+    FrozenTensor z = memory_->adopt(values(1000, 1));
     const auto scope = device_->enter(Stream::upload);
     const at::Tensor up =
         at::empty({1000}, at::TensorOptions(at::kFloat).device(device_->device()));

@@ -4,8 +4,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -69,7 +71,8 @@ Result on_a_thread(const std::function<Result()>& work) {
 class NearCpus : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::path(testing::TempDir()) / "near_cpus_test";
+    folder_ = std::filesystem::path(testing::TempDir()) /
+              ("near_cpus_test-" + std::to_string(::getpid()));
     std::filesystem::create_directories(folder_ / kAddress);
     GpuDriver driver;
     driver.pci_address = [this](int gpu) -> Expected<std::string> {
@@ -86,6 +89,12 @@ class NearCpus : public testing::Test {
 
   void write(const std::string& list) const {
     std::ofstream(folder_ / kAddress / "local_cpulist") << list;
+  }
+  // Of `users` of the GPU, what the first one gets, or why it gets none.
+  std::string of_each(std::size_t users, std::size_t least) const {
+    const auto each = near_cpus_of_each(std::vector<at::Device>(users, kGpu), least, folder_);
+    EXPECT_EQ(each.size(), users);
+    return each.front() ? "CPUs " + cpus_text(*each.front()) : each.front().error().message;
   }
   std::string why_not() const {
     const auto near = near_cpus(kGpu, folder_);
@@ -139,6 +148,36 @@ TEST_F(NearCpus, AThreadThatIsBoundKeepsItsBinding) {
       << found.error().message;
 }
 
+TEST(NearCpusOfDevices, AreEnoughOrAsManyAsWithoutABinding) {
+  // A set of 16 CPUs that its scheduler did not align with the nodes: one of them is near.
+  EXPECT_FALSE(are_enough({16, 1, 1, 1}, 4));
+  EXPECT_FALSE(are_enough({16, 2, 1, 1}, 4));
+  EXPECT_TRUE(are_enough({16, 1, 4, 1}, 4));
+  EXPECT_FALSE(are_enough({64, 2, 7, 2}, 4)) << "two devices share them";
+  EXPECT_TRUE(are_enough({64, 2, 8, 2}, 4));
+  // Two nodes of equal size, with as many devices each; a device beside one of two nodes.
+  EXPECT_TRUE(are_enough({64, 8, 32, 4}, 20));
+  EXPECT_TRUE(are_enough({64, 1, 32, 1}, 64));
+  EXPECT_TRUE(are_enough({2, 1, 1, 1}, 4));
+  EXPECT_TRUE(are_enough({8, 8, 4, 4}, 4));
+  EXPECT_FALSE(are_enough({64, 8, 15, 4}, 4)) << "less than half of their share";
+}
+
+TEST_F(NearCpus, OfEachDeviceAreRefusedWhereTheyAreTooFew) {
+  if (own_.size() < 2) GTEST_SKIP() << "this process may use one CPU only";
+  write(std::to_string(first()) + "\n");
+  const std::string one = "CPUs " + std::to_string(first());
+  EXPECT_EQ(of_each(1, 1), one);
+  const std::string refused =
+      "of this process only " + one + " are near cuda:1, too few for the threads of ";
+  if (own_.size() > 2) {  // of two, one is half
+    EXPECT_EQ(of_each(1, 2), refused + "1 workers or replicas");
+    EXPECT_EQ(of_each(3, 1), refused + "3 workers or replicas");
+  }
+  write("\n");
+  EXPECT_EQ(of_each(2, 1), "this process may not use the CPUs near cuda:1 ()");
+}
+
 TEST(CpuLists, LimitTheThreadsOfAnOperation) {
   EXPECT_EQ(threads_within(8, {}), 8);
   EXPECT_EQ(threads_within(8, {{0, 1, 2}, {4, 9}}), 2);
@@ -148,6 +187,7 @@ TEST(CpuLists, LimitTheThreadsOfAnOperation) {
 
 TEST(BoundThread, RunsWhereItIsBoundAndSoDoThreadsThatItCreates) {
   const CpuSet own = thread_cpus().value();
+  if (own.size() < 2) GTEST_SKIP() << "this process may use one CPU only";
   const CpuSet one = {*own.rbegin()};
   using Cpus = Expected<CpuSet>;
   EXPECT_EQ(on_a_thread<Cpus>([&]() -> Cpus {
@@ -188,6 +228,7 @@ CpuSet cpus_of_backward(DeviceRuntime& runtime) {
 // compute later.
 TEST(LaunchingThreads, AreThatOfTheCallerAndThatOfBackwardPasses) {
   const CpuSet own = thread_cpus().value();
+  if (own.size() < 2) GTEST_SKIP() << "this process may use one CPU only";
   fake::reset();
   const auto runtime = fake::open_device(0, "near_cpus_test");
   const CpuSet before = cpus_of_backward(*runtime);
@@ -205,8 +246,27 @@ TEST(LaunchingThreads, AreThatOfTheCallerAndThatOfBackwardPasses) {
   EXPECT_EQ(fake::violations(), std::vector<std::string>());
 }
 
+// In a process in which no gradient was computed yet, as LibTorch creates the threads of all
+// devices with the first one.
+[[noreturn]] void bind_for_one_of_two_devices() {
+  const CpuSet own = thread_cpus().value();
+  const auto bound = fake::open_device(0, "bound"), free = fake::open_device(1, "free");
+  const CpuSet one = {*own.begin()};
+  bool done = false;
+  std::thread([&] { done = bind_launching_threads(*bound, one).ok(); }).join();
+  const bool right = done && cpus_of_backward(*bound) == one && cpus_of_backward(*free) == own;
+  std::_Exit(right ? 0 : 1);
+}
+
+TEST(LaunchingThreads, OfADeviceWithoutABindingKeepTheCpusOfTheProcess) {
+  if (thread_cpus().value().size() < 2) GTEST_SKIP() << "this process may use one CPU only";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(bind_for_one_of_two_devices(), testing::ExitedWithCode(0), "");
+}
+
 TEST(LaunchingThreads, AreBoundByTheFirstGradient) {
   const CpuSet own = thread_cpus().value();
+  if (own.size() < 2) GTEST_SKIP() << "this process may use one CPU only";
   for (const bool possible : {true, false}) {
     TorchComputeConfig config = tiny_config(tiny_layers, 1, 2, 12);
     config.runtime = std::make_shared<LazyDevice>();

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <optional>
@@ -13,8 +14,8 @@
 namespace grapevine {
 namespace {
 
-// The thread that waits serves all links of the process.
-constexpr std::chrono::milliseconds kMoment{1};
+// LibTorch's stream is idle; longer waits delay all links of the process.
+constexpr std::chrono::milliseconds kLongestWait{1};
 
 }  // namespace
 
@@ -24,16 +25,38 @@ DeviceReceives::DeviceReceives(std::shared_ptr<DeviceRuntime> device, Kind kind,
 
 at::Tensor DeviceReceives::allocate(Rank to, at::IntArrayRef sizes, at::ScalarType dtype) {
   if (!on_device_[static_cast<std::size_t>(to)]) return {};
+  if (left_ > 0) {
+    --left_;
+    return {};
+  }
+  std::string why;
+  at::Tensor memory = try_allocate(sizes, dtype, why);
+  if (memory.defined())
+    pause_ = 0;
+  else
+    pause(to, why);
+  return memory;
+}
+
+at::Tensor DeviceReceives::try_allocate(at::IntArrayRef sizes, at::ScalarType dtype,
+                                        std::string& why) {
   try {
     at::Tensor memory = at::empty(sizes, at::TensorOptions(dtype).device(device_->device()));
-    const Expected<void> unused = device_->host_wait(device_->record(Stream::upload), kMoment);
+    const Expected<void> unused = device_->host_wait(device_->record(Stream::upload), kLongestWait);
     if (unused) return memory;
-    spdlog::debug("rank {}: received in the host's memory: {}", to, unused.error().message);
+    why = unused.error().message;
   } catch (const std::exception&) {
-    spdlog::debug("rank {}: received in the host's memory: {}", to,
-                  exception_line(std::current_exception()));
+    why = exception_line(std::current_exception());
   }
   return {};
+}
+
+void DeviceReceives::pause(Rank to, const std::string& why) {
+  pause_ = left_ = pause_ == 0 ? kFirstPause : std::min(2 * pause_, kLongestPause);
+  spdlog::log(std::exchange(reported_, true) ? spdlog::level::debug : spdlog::level::info,
+              "rank {}: a message, and the next {}, are received in the host's memory instead of "
+              "the GPU's: {}",
+              to, pause_, why);
 }
 
 Expected<std::shared_ptr<DeviceMemory>> memory_for_receives(

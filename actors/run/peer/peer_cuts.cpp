@@ -186,7 +186,7 @@ Expected<FrozenTensor> PeerState::model_in(const StateDict& state) const {
   if (!x) return x.error();
   if (x->sizes() != model_.x.sizes() || x->scalar_type() != at::kFloat)
     return bad_input("model.x is not of this model");
-  return placed_model(FrozenTensor::copy_of(*x));
+  return own_copy(*x);
 }
 
 Expected<void> PeerState::restore_model(const StateDict& state) {

@@ -29,11 +29,16 @@ FrozenTensor PeerState::placed(const FrozenTensor& t) const {
   return FrozenTensor::freeze(std::move(here));
 }
 
-// Every model enters its role through here: the first one, one of a checkpoint, that of another
-// rank, and the mean of all. Those that follow lie in memory of the same kind.
-FrozenTensor PeerState::placed_model(const FrozenTensor& x) const {
+// Every model enters its role through here or own_copy(): the first one, one of a checkpoint, that
+// of another rank, and the mean of all. Those that follow lie in memory of the same kind.
+FrozenTensor PeerState::own_model(FrozenTensor x) const {
   FrozenTensor here = placed(x);
-  return config_.model_memory ? config_.model_memory->place(here) : here;
+  x = {};  // a handle on a vector that is taken over would make it a copy
+  return config_.model_memory ? config_.model_memory->adopt(std::move(here)) : here;
+}
+
+FrozenTensor PeerState::own_copy(const at::Tensor& x) const {
+  return config_.model_memory ? config_.model_memory->copy_of(x) : placed(FrozenTensor::copy_of(x));
 }
 
 void PeerState::place(Envelope& envelope) const {

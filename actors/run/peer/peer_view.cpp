@@ -260,7 +260,8 @@ bool PeerState::make_member(const InstallView& view) {
   parts = parts_among(**parts, {view.before, view.horizon, view.nodes_before, view.members});
   if (parts) {
     config_.parts = *std::move(parts);
-    model_.x = placed_model(model_.x);  // it may be the mean of all models, which is a new vector
+    // It may be the mean of all models, which is a new vector.
+    model_.x = own_model(std::exchange(model_.x, {}));
     role_ = make_member_role(config_.parts, ranks, config_.rank, model_);
     return true;
   }

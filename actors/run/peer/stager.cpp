@@ -53,12 +53,18 @@ bool StagerState::succeeds(const LocalPeerActor& peer, Copies copies) {
 }
 
 Expected<void> StagerState::make_ready(Envelope& envelope) {
-  if (config.transport->takes_device_memory(envelope.from, envelope.to)) {
+  if (config.transport->takes_device_memory(envelope.from, envelope.to) && !has_backlog()) {
     const std::vector<FrozenTensor> payload = payload_of(envelope);
     const FrozenTensor* const only = only_tensor(payload);
     if (only != nullptr && transfers->is_resident(*only)) return wait_for(*only);
   }
   return copy_to_host(envelope.payload);
+}
+
+// A message in the device's memory holds that until the link has taken it: beyond some models,
+// those for slow links wait in the host's memory instead, as the worker needs the device's.
+bool StagerState::has_backlog() const {
+  return config.transport->queued_bytes() > kStagedModels * config.model_bytes + kStagedSmall;
 }
 
 // The transport reads the memory in no stream, so that no event would hold it back.
@@ -97,8 +103,11 @@ OutgoingStagerActor::behavior_type outgoing_stager(
   state.transfers = transfers_of(state.config);
   return {[self, &state](Envelope& envelope) {
             const auto peer = caf::actor_cast<LocalPeerActor>(self->current_sender());
-            if (state.succeeds(peer, [&] { return state.make_ready(envelope); }))
-              state.config.transport->send(std::move(envelope));
+            state.succeeds(peer, [&]() -> Expected<void> {
+              if (auto ready = state.make_ready(envelope); !ready) return ready;
+              state.config.transport->send(std::move(envelope));  // may copy, too: auto.cpp
+              return {};
+            });
           },
           [](Ping) { return Pong{}; }};
 }

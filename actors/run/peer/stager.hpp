@@ -25,8 +25,10 @@ struct StagerState {
   // StagingFailed.
   template <class Copies>
   bool succeeds(const LocalPeerActor& peer, Copies copies);
-  // The host has waited for the only tensor of the message, or has copied all of them.
+  // The host has waited for the only tensor of the message, or has copied all of them, as it does
+  // where the links of the process have many bytes to send.
   Expected<void> make_ready(Envelope& envelope);
+  bool has_backlog() const;
   Expected<void> wait_for(const FrozenTensor& written);
   Expected<void> copy_to_host(Payload& payload);
   Expected<void> copy_to_device(Payload& payload);

@@ -108,6 +108,8 @@ const std::vector<OptionTraits>& option_traits() {
       {"delay", kStragglers, &O::delay, 0},
       {"device", nullptr, &O::device, T::chosen},
       {"peers", kDevice, &O::peers, 0},
+      {"pinned-models", kDevice, &O::pinned_models, 0},
+      {"bind-threads", kDevice, &O::bind_threads, T::not_simulated},
       {"devices-per-worker", kDevice, &O::devices_per_worker, T::identity_unless_default},
       {"processes-per-worker", kDevice, &O::processes_per_worker,
        T::identity_unless_default | kRefused},

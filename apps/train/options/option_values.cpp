@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kMaxDevicesPerWorker = 64;
 constexpr std::int64_t kMaxProcessesPerWorker = 64;
+constexpr std::int64_t kMostPinnedModels = 1000;
 constexpr std::int64_t kMostAccumulated = 1'000'000;
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 40;  // of a worker's step
 constexpr double kMostTimeout = 1e6;                          // seconds
@@ -24,6 +25,7 @@ Expected<void> check_training_ranges(const TrainOptions& o) {
   return first_error(
       {o.workers == kWorkersAsUsual ? Expected<void>() : check_least("--workers", o.workers, 1),
        check_least("--batch-size", o.batch_size, 1),
+       check_range("--pinned-models", o.pinned_models, 0, kMostPinnedModels),
        check_range("--devices-per-worker", o.devices_per_worker, 1, kMaxDevicesPerWorker),
        check_range("--processes-per-worker", o.processes_per_worker, 1, kMaxProcessesPerWorker),
        check_range("--accumulate", o.accumulate, 1, kMostAccumulated),

@@ -76,8 +76,7 @@ Expected<std::shared_ptr<GradientGroup>> join_group(const TrainJob& job,
               static_cast<std::size_t>(job.processes.replicas), first_step_limit(job.options));
 }
 
-Expected<std::shared_ptr<GradientGroup>> join_as_member(TrainJob& job,
-                                                        const LinkedReplica& replica,
+Expected<std::shared_ptr<GradientGroup>> join_as_member(TrainJob& job, const LinkedReplica& replica,
                                                         ReplicaClock::time_point deadline) {
   auto lead = join_lead(worker_of(job, replica), job.processes.replica, deadline, nullptr);
   if (!lead) return of_member(job, lead.error());
@@ -98,8 +97,8 @@ Expected<std::shared_ptr<GradientGroup>> join_as_member(TrainJob& job,
 std::vector<std::string> replica_names(const TrainJob& job, const std::string& rank) {
   std::vector<std::string> names;
   for (std::int32_t i = 0; i < job.processes.replicas; ++i)
-    names.push_back(fmt::format("{}, replica {}, process {}", rank, i,
-                                job.processes.process_of(i)));
+    names.push_back(
+        fmt::format("{}, replica {}, process {}", rank, i, job.processes.process_of(i)));
   return names;
 }
 
@@ -114,7 +113,7 @@ Expected<ProcessGroups::Id> choose_process_group(const TrainJob& job,
     spdlog::info("{}by NCCL, on a GPU each", begin);
     return cuda_process_groups().make_id();
   }
-  const std::string why = replica.device.is_cpu()    ? "the devices are CPUs"
+  const std::string why = replica.device.is_cpu()   ? "the devices are CPUs"
                           : !replica.shared.empty() ? replica.shared
                                                     : "one of them has no GPU that is its own, or "
                                                       "this build has no NCCL";
@@ -123,8 +122,7 @@ Expected<ProcessGroups::Id> choose_process_group(const TrainJob& job,
   return ProcessGroups::Id();
 }
 
-Expected<std::shared_ptr<GradientGroup>> accept_as_lead(TrainJob& job,
-                                                        const LinkedReplica& replica,
+Expected<std::shared_ptr<GradientGroup>> accept_as_lead(TrainJob& job, const LinkedReplica& replica,
                                                         ReplicaClock::time_point deadline) {
   auto members =
       WorkerMembers::make(replica.shape, replica_names(job, replica.rank), replica.timeout);

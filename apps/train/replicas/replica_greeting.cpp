@@ -79,9 +79,8 @@ ReplicaRefusal judge(const ReplicaClaim& claim, const ReplicaWorker& own, std::i
 }
 
 // Errors: protocol, bad_input: final; others: the lead may answer another time.
-Expected<LeadLink> greet_lead(FileDescriptor socket, const ReplicaWorker& own,
-                              std::int32_t replica, ReplicaClock::time_point deadline,
-                              const Cancelled& cancelled) {
+Expected<LeadLink> greet_lead(FileDescriptor socket, const ReplicaWorker& own, std::int32_t replica,
+                              ReplicaClock::time_point deadline, const Cancelled& cancelled) {
   const auto next = [&] { return wait_for_packet(socket.get(), deadline, cancelled); };
   const Error closed{Errc::peer_down, "it closed the connection"};
   if (!shm::is_same_user(socket.get()))
@@ -118,7 +117,8 @@ Expected<LeadLink> greet_lead(FileDescriptor socket, const ReplicaWorker& own,
 
 const char* describe(ReplicaRefusal refusal) {
   switch (refusal) {
-    case ReplicaRefusal::none: return "";
+    case ReplicaRefusal::none:
+      return "";
     case ReplicaRefusal::proof:
       return "it belongs to another job, or its GRAPEVINE_JOB_TOKEN differs: set the same in all "
              "processes";
@@ -130,15 +130,15 @@ const char* describe(ReplicaRefusal refusal) {
     case ReplicaRefusal::settings:
       return "its options, its data or the run that it resumes differ: start all processes of a "
              "worker with the same";
-    case ReplicaRefusal::model: return "its model has another size: give all processes the same";
+    case ReplicaRefusal::model:
+      return "its model has another size: give all processes the same";
   }
   return "its answer is unknown";
 }
 
 std::string ReplicaWorker::socket_name() const {
   constexpr std::size_t kDigits = 40;
-  const std::string digest =
-      mac_of(secret, {"replica socket", address, std::to_string(worker)});
+  const std::string digest = mac_of(secret, {"replica socket", address, std::to_string(worker)});
   return "grapevine-replicas-" + digest.substr(0, kDigits);
 }
 

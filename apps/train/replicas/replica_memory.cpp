@@ -57,8 +57,9 @@ std::uint64_t ReplicaMemory::begin_of(std::int32_t replica) const {
 }
 
 at::Tensor ReplicaMemory::vector_at(std::uint64_t begin, std::int64_t count) const {
-  return at::from_blob(memory_->data() + begin, {count}, [memory = memory_](void*) {},
-                       at::TensorOptions(at::kFloat));
+  return at::from_blob(
+      memory_->data() + begin, {count}, [memory = memory_](void*) {},
+      at::TensorOptions(at::kFloat));
 }
 
 }  // namespace grapevine

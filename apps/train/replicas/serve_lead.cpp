@@ -36,7 +36,8 @@ void leave_at(const at::Tensor& place, const FrozenTensor& result) {
 class HangUpWatch {
  public:
   HangUpWatch(int socket, std::shared_ptr<GradientGroup> group) {
-    if (group) thread_ = std::thread([this, socket, group = std::move(group)] {
+    if (group)
+      thread_ = std::thread([this, socket, group = std::move(group)] {
         if (hangs_up(socket)) group->abort();
       });
   }

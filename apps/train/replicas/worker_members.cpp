@@ -126,8 +126,8 @@ Gradient WorkerMembers::gradient(std::int32_t replica, GradientRequest request) 
 Expected<Gradient> WorkerMembers::ask(std::int32_t replica, GradientRequest& request) {
   Link& to = link(replica);
   const auto lost = [this] {
-    return Error{Errc::peer_down, abandoned_ ? "its worker has failed"
-                                             : "this process of the worker is lost"};
+    return Error{Errc::peer_down,
+                 abandoned_ ? "its worker has failed" : "this process of the worker is lost"};
   };
   if (to.socket.get() < 0) return lost();
   if (auto copied = publish(to.requests, request); !copied) return copied.error();
@@ -137,8 +137,8 @@ Expected<Gradient> WorkerMembers::ask(std::int32_t replica, GradientRequest& req
   const auto limit = std::chrono::duration_cast<ReplicaClock::duration>(timeout_);
   const auto packet = wait_for_packet(to.socket.get(), ReplicaClock::now() + limit, nullptr);
   if (!packet && packet.error().code == Errc::timeout)
-    return Error{Errc::timeout, fmt::format("no gradient came within {:.0f} s (--timeout)",
-                                            to_seconds(timeout_))};
+    return Error{Errc::timeout,
+                 fmt::format("no gradient came within {:.0f} s (--timeout)", to_seconds(timeout_))};
   if (!packet) return packet.error().code == Errc::peer_down ? lost() : packet.error();
   const auto result = read_result(*packet, task.step);
   if (!result) return result.error();

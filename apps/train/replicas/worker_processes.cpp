@@ -16,22 +16,26 @@ std::string option_text(const TrainOptions& o) {
 Expected<void> check_other_options(const TrainOptions& o, bool continues) {
   const std::string name = option_text(o);
   if (o.devices_per_worker > 1)
-    return bad_input(fmt::format("{} with --devices-per-worker {}: each process computes on one "
-                                 "device: leave one of them out",
-                                 name, o.devices_per_worker));
+    return bad_input(
+        fmt::format("{} with --devices-per-worker {}: each process computes on one "
+                    "device: leave one of them out",
+                    name, o.devices_per_worker));
   if (o.workers != kWorkersAsUsual && o.workers != 1)
-    return bad_input(fmt::format("{} with --workers {}: a worker has whole processes: leave "
-                                 "--workers out",
-                                 name, o.workers));
+    return bad_input(
+        fmt::format("{} with --workers {}: a worker has whole processes: leave "
+                    "--workers out",
+                    name, o.workers));
   if (o.place || o.max_ranks > 0)
     return bad_input(name + ": processes do not join a run of such workers: leave " +
                      (o.place ? "--join" : "--max-ranks") + " out");
   if (o.peers == "device")
-    return bad_input(name + " with --peers device: the processes of a worker share the model in "
-                            "the host's memory: choose --peers host");
+    return bad_input(name +
+                     " with --peers device: the processes of a worker share the model in "
+                     "the host's memory: choose --peers host");
   if (continues)
-    return bad_input(name + ": the launcher counts processes, and cannot continue a run without "
-                            "those of a worker: use --on-failure stop or restart");
+    return bad_input(name +
+                     ": the launcher counts processes, and cannot continue a run without "
+                     "those of a worker: use --on-failure stop or restart");
   return {};
 }
 

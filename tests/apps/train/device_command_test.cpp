@@ -43,6 +43,8 @@ TEST(TrainDevice, WhatCannotBeHadIsRefused) {
   expect_refused({"--device", "cuda:x"}, {"--device cuda:x: ", "cuda:INDEX"});
   expect_refused({"--device", "gpu"}, {"unknown --device 'gpu'", "cpu, cuda, auto"});
   expect_refused({"--peers", "gpu"}, {"unknown --peers 'gpu'", "host, device, auto"});
+  expect_refused({"--bind-threads", "far"}, {"unknown --bind-threads 'far'", "near, none"});
+  expect_refused({"--pinned-models", "-1"}, {"--pinned-models -1: expected 0..1000"});
   expect_refused({"--peers", "device"}, {"--peers device: ", "compute on the CPU", "--peers host"});
   expect_refused({"--precision", "bf61"}, {"unknown --precision 'bf61'", "'bf16'"});
   expect_refused({"--precision", "fp16"}, {"--precision fp16", "CUDA GPU", "bf16"});

@@ -2,13 +2,17 @@
 // which end a process with a failure if one of its streams misses a wait.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "gpu/near_cpus.hpp"
 #include "tests/apps/cluster/job_processes.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train/train_run.hpp"
@@ -20,10 +24,11 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Arguments = std::vector<std::string>;
 
-ProcessResult run_on_gpus(const Arguments& arguments) {
+ProcessResult run_on_gpus(const Arguments& arguments, const Arguments& environment = {}) {
   ProcessOptions options;
   options.program = GRAPEVINE_FAKE_GPUS;
-  options.environment = {"GRAPEVINE_LOG_LEVEL=info", cluster_test::kUcxBetweenHosts};
+  options.environment =
+      with({"GRAPEVINE_LOG_LEVEL=info", cluster_test::kUcxBetweenHosts}, environment);
   return run_process(arguments, options);
 }
 
@@ -31,6 +36,10 @@ Arguments job_of_two(const std::string& algorithm, const std::string& transport,
                      const fs::path& out, const Arguments& more) {
   return with(with({"launch", "-n", "2", "--"}, small_run(algorithm, out)),
               with({"--workers", "2", "--transport", transport, "--device", "cuda"}, more));
+}
+
+bool says(const ProcessResult& result, const std::string& text) {
+  return result.err.find(text) != std::string::npos;
 }
 
 json summary_of(const fs::path& out) { return json::parse(read_file(out / "summary.json")); }
@@ -81,6 +90,76 @@ TEST(DeviceProcesses, AllKindsOfExchangeConserveGradients) {
       run_on_gpus({"launch", "-n", "2", "--", "train", "--resume",
                    (folder.path() / "sgp2").string(), "--peers", "host", "--steps", "80"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.describe();
+}
+
+// The models of the host are pinned, also with a transport that could share memory; those that
+// other processes of the machine read are in shared memory.
+TEST(DeviceProcesses, PinTheModelsThatNoOtherProcessReads) {
+  const TemporaryDirectory folder;
+  const auto run = [&](const std::string& processes, const Arguments& more) {
+    const fs::path out = folder.path() / ("of-" + processes + std::to_string(more.size()));
+    auto result = run_on_gpus(
+        with(with({"launch", "-n", processes, "--"}, small_run("ar", out)),
+             with({"--workers", "2", "--transport", "auto", "--device", "cuda", "--peers", "host"},
+                  more)));
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    return result;
+  };
+  const std::string kPinned = "its model lies in pinned memory";
+  const std::string kNone = " 0 of them from pinned models";
+  const auto alone = run("1", {});
+  EXPECT_TRUE(says(alone, kPinned)) << alone.describe();
+  EXPECT_TRUE(says(alone, "traffic of the GPUs: ")) << alone.describe();
+  EXPECT_FALSE(says(alone, kNone)) << alone.describe();
+  const auto sharing = run("2", {});
+  EXPECT_TRUE(says(sharing, "its model is not in pinned memory")) << sharing.describe();
+  EXPECT_TRUE(says(sharing, kNone)) << sharing.describe();
+  const auto off = run("1", {"--pinned-models", "0"});
+  EXPECT_FALSE(says(off, kPinned)) << off.describe();
+  EXPECT_TRUE(says(off, kNone)) << off.describe();
+}
+
+// Half of the CPUs are near the first GPU, none near the second one.
+TEST(DeviceProcesses, LaunchFromTheCpusNearTheirGpus) {
+  const CpuSet own = thread_cpus().value();
+  if (own.size() < 2) GTEST_SKIP() << "this process may use one CPU only";
+  const CpuSet half(own.begin(), std::next(own.begin(), static_cast<int>((own.size() + 1) / 2)));
+  const std::string near = cpus_text(half);
+  const TemporaryDirectory folder;
+  for (const char* gpu : {"gpu0", "gpu1"}) fs::create_directory(folder.path() / gpu);
+  std::ofstream(folder.path() / "gpu0" / "local_cpulist") << near << "\n";
+  std::ofstream(folder.path() / "gpu1" / "local_cpulist") << "8000\n";
+  const auto run = [&](const std::string& name, const Arguments& more) {
+    Arguments arguments = small_run("ar", folder.path() / name);
+    const auto threads = std::find(arguments.begin(), arguments.end(), "--threads");
+    arguments.erase(threads, std::next(threads, 2));  // the default
+    auto result = run_on_gpus(with(with(arguments, {"--device", "cuda"}), more),
+                              {"GRAPEVINE_FAKE_PCI=" + folder.path().string()});
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    return result;
+  };
+  const std::string bound = "its threads run on CPUs " + near + ", near ";
+
+  const auto one = run("one", {"--workers", "1"});
+  EXPECT_TRUE(says(one, "rank 0: " + bound)) << one.describe();
+  EXPECT_TRUE(says(one, "--threads " + std::to_string(half.size()) + " for each GPU"))
+      << one.describe();
+  const std::string job = read_file(folder.path() / "one" / "job.toml");
+  EXPECT_NE(job.find("threads = " + std::to_string(own.size()) + "\n"), std::string::npos)
+      << "another machine has other GPUs: " << job;
+
+  const auto two = run("two", {"--workers", "2"});
+  EXPECT_TRUE(says(two, "rank 0: " + bound)) << two.describe();
+  EXPECT_TRUE(says(two,
+                   "rank 1: its threads are not bound to CPUs: this process may not use the "
+                   "CPUs near cuda:1 (8000)"))
+      << two.describe();
+
+  const auto replicas = run("replicas", {"--workers", "1", "--devices-per-worker", "2"});
+  EXPECT_TRUE(says(replicas, "rank 0, replica 0: " + bound)) << replicas.describe();
+
+  const auto off = run("off", {"--workers", "1", "--bind-threads", "none"});
+  EXPECT_FALSE(says(off, "its threads run on CPUs")) << off.describe();
 }
 
 }  // namespace device_processes_test

@@ -193,6 +193,8 @@ const std::map<std::string, std::string> kSamples = {
     {"delay", "rank=1:20ms"},
     {"device", "cuda:1"},
     {"peers", "auto"},
+    {"pinned-models", "3"},
+    {"bind-threads", "none"},
     {"devices-per-worker", "2"},
     {"processes-per-worker", "2"},
     {"precision", "tf32"},

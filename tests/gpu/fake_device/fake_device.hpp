@@ -47,7 +47,7 @@ std::uint64_t calls(const std::string& operation);
 void set_fault(Fault fault);
 void reset();
 
-// A copy by hardware beside the devices, such as a network card, in no stream. A violation: the
+// A copy by hardware beside the devices, such as a network device, in no stream. A violation: the
 // host has not waited for the work that wrote `from`, or for what used the memory of `to` before.
 // REQUIRES: both contiguous, of the same bytes; not in pinned memory.
 void copy_outside(const at::Tensor& to, const at::Tensor& from);

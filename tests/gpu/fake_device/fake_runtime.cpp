@@ -142,7 +142,7 @@ void copy_outside(const at::Tensor& to, const at::Tensor& from) {
   const auto memory = [](const at::Tensor& t) {
     return t.is_cpu() ? static_cast<char*>(t.data_ptr()) : alias_of(t.data_ptr());
   };
-  order().run_outside("copy by a network card", history(from), history(to));
+  order().run_outside("copy by a network device", history(from), history(to));
   std::memcpy(memory(to), memory(from), from.nbytes());
 }
 

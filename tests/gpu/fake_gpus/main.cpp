@@ -1,6 +1,7 @@
-// The program `grapevine` where two GPUs are visible: the fake devices of the tests. What it does
-// in the wrong order is printed at its end, which then is a failure.
+// The program `grapevine` where two GPUs are visible: the fake devices of the tests. At its end it
+// prints the bytes that it copied, and what it did in the wrong order, which is a failure.
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -18,9 +19,21 @@ void register_fake_gpus() {
   driver.open = [](int gpu) -> Expected<std::shared_ptr<DeviceRuntime>> {
     return fake::open_device(gpu, "a user of GPU " + std::to_string(gpu));
   };
-  driver.pci_address = [](int) -> Expected<std::string> { return std::string("fake:00:00.0"); };
+  // GRAPEVINE_FAKE_PCI: a folder with the CPUs near each GPU; without it, none are known.
+  driver.pci_address = [](int gpu) -> Expected<std::string> {
+    const char* const folder = std::getenv("GRAPEVINE_FAKE_PCI");  // NOLINT(concurrency-mt-unsafe)
+    return folder == nullptr ? std::string("fake:00:00.0")
+                             : std::string(folder) + "/gpu" + std::to_string(gpu);
+  };
   driver.id = [](int gpu) -> Expected<std::string> { return "fake " + std::to_string(gpu); };
   register_cuda_driver(std::move(driver));
+}
+
+void report_traffic() {
+  const fake::Traffic traffic = fake::traffic();
+  if (traffic.up == 0) return;
+  std::fprintf(stderr, "traffic of the GPUs: %s bytes up, %s of them from pinned models\n",
+               std::to_string(traffic.up).c_str(), std::to_string(traffic.up_in_place).c_str());
 }
 
 int report_violations() {
@@ -36,6 +49,7 @@ int report_violations() {
 int main(int argc, char** argv) {
   grapevine::register_fake_gpus();
   const int code = grapevine::run_command_line(argc, argv);
+  grapevine::report_traffic();
   const int violations = grapevine::report_violations();
   return violations != 0 ? violations : code;
 }

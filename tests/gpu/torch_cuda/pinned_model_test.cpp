@@ -23,7 +23,7 @@ TEST(PinnedModel, IsUploadedFromWhereItLies) {
   Transfers transfers(device, kMuch, from_seconds(60));
   Transfers::DeviceSlot slot;
   for (const int size : {1000, 10 << 20}) {
-    FrozenTensor z = memory->place(FrozenTensor::freeze(at::arange(size, at::kFloat)));
+    FrozenTensor z = memory->adopt(FrozenTensor::freeze(at::arange(size, at::kFloat)));
     ASSERT_TRUE(is_pinned_model(z.read()));
     const void* const place = z.raw();
     for (int step = 0; step < 5; ++step) {

@@ -11,7 +11,7 @@
 #include "net/ucx/ucx.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/net/shm/shm_world.hpp"
-#include "tests/net/ucx/marked_memory.hpp"
+#include "tests/net/ucx/tracked_memory.hpp"
 
 namespace grapevine::conformance {
 namespace auto_test {
@@ -30,7 +30,7 @@ std::unique_ptr<RemoteTransport> make_auto(const Offer& offer) {
   if (offer.count(Wire::ucx) > 0) {
     UcxOptions options;
     options.net_devices = "lo";
-    options.device_memory = std::make_shared<MarkedMemory>(std::vector<bool>(kRanksAtMost, true));
+    options.device_memory = std::make_shared<TrackedMemory>(std::vector<bool>(kRanksAtMost, true));
     auto made = make_ucx_transport(options);
     EXPECT_TRUE(made.ok());
     if (made) parts.ucx = *std::move(made);
@@ -156,6 +156,25 @@ TEST(Auto, AProcessMayReturnOverAnotherWire) {
     ASSERT_TRUE(inboxes[1]->wait_messages(2));
     for (const int r : {0, 2})
       EXPECT_EQ(inboxes[static_cast<std::size_t>(r)]->down_count(1), times);
+  }
+}
+
+// Before the first message: a message is prepared for the wire that it will use.
+TEST(Auto, TakesDeviceMemoryAsTheWireOfAReturnedProcessDoes) {
+  if (!ucx_built_in()) GTEST_SKIP() << "UCX is not in this build";
+  AutoWorld world(2, 1, {{Wire::ucx}});
+  std::vector<std::shared_ptr<RecordingInbox>> inboxes;
+  for (Rank r = 0; r < 2; ++r) inboxes.push_back(attach(world.endpoint(r), r));
+  EXPECT_TRUE(world.endpoint(0).takes_device_memory(0, 1));
+  std::ptrdiff_t times = 0;
+  for (const bool has_ucx : {false, true}) {
+    world.end(1);
+    ASSERT_TRUE(inboxes[0]->wait_down(1, ++times));
+    world.process(0).expect_process(1);
+    const auto joined = world.join_again(1, has_ucx ? Offer{Wire::ucx} : Offer{});
+    ASSERT_TRUE(joined.ok()) << joined.error().message;
+    ASSERT_TRUE(eventually([&] { return world.process(0).is_up(1); }));
+    EXPECT_EQ(world.endpoint(0).takes_device_memory(0, 1), has_ucx);
   }
 }
 

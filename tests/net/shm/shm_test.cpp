@@ -130,6 +130,25 @@ TEST(Shm, CountsWithoutALock) {
   expect_count_takes_no_lock(world.endpoint(0), world.endpoint(1));
 }
 
+// Without a link nobody maps the memory: tensors lie elsewhere, for example in pinned memory.
+TEST(ShmMemory, IsUsedFromTheFirstLinkOn) {
+  ASSERT_FALSE(has_send_memory());
+  auto first = make_shm(), second = make_shm();
+  EXPECT_FALSE(has_send_memory());
+  const std::vector<std::string> addresses = {first->address(), second->address()};
+  ASSERT_TRUE(
+      first->connect(addresses, place({0, 1}, 0, 2), kTimeout, {kJob, nullptr, false, {1}}).ok());
+  EXPECT_FALSE(has_send_memory()) << "all other processes are absent";
+  first->expect_process(1);
+  ASSERT_TRUE(
+      second->connect(addresses, place({0, 1}, 1, 2), kTimeout, {kJob, nullptr, true, {}}).ok());
+  EXPECT_TRUE(has_send_memory());
+  second.reset();
+  EXPECT_TRUE(has_send_memory()) << "the other transport may have a link again";
+  first.reset();
+  EXPECT_FALSE(has_send_memory());
+}
+
 // The address differs, because both processes of the test map the memory: the bytes are the same.
 TEST(ShmMemory, ATensorOfTheArenaIsReadWhereItLies) {
   Pair pair;

@@ -2,6 +2,7 @@
 // a GPU's memory is not in here.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -10,8 +11,11 @@
 #include <utility>
 #include <vector>
 
+#ifdef GRAPEVINE_UCX
+#include "net/ucx/ucx_worker.hpp"
+#endif
 #include "tests/conformance/transport_suite.hpp"
-#include "tests/net/ucx/marked_memory.hpp"
+#include "tests/net/ucx/tracked_memory.hpp"
 #include "tests/net/ucx/ucx_testing.hpp"
 
 #ifdef GRAPEVINE_UCX
@@ -72,11 +76,11 @@ class UcxDevice : public testing::TestWithParam<bool> {
  protected:
   static constexpr std::size_t kSizes[] = {8, 1000, std::size_t{1} << 20, std::size_t{8} << 20};
 
-  static std::shared_ptr<MarkedMemory> memory(bool sender, bool receiver) {
-    return std::make_shared<MarkedMemory>(std::vector<bool>{sender, receiver});
+  static std::shared_ptr<TrackedMemory> memory(bool sender, bool receiver) {
+    return std::make_shared<TrackedMemory>(std::vector<bool>{sender, receiver});
   }
   // Null: a process in the host's memory.
-  void start(std::shared_ptr<MarkedMemory> sender, std::shared_ptr<MarkedMemory> receiver) {
+  void start(std::shared_ptr<TrackedMemory> sender, std::shared_ptr<TrackedMemory> receiver) {
     sender_ = std::move(sender);
     receiver_ = std::move(receiver);
     world_.emplace(Memories{sender_, receiver_}, GetParam());
@@ -119,7 +123,7 @@ class UcxDevice : public testing::TestWithParam<bool> {
 
   std::vector<std::shared_ptr<RecordingInbox>> inboxes_ = {std::make_shared<RecordingInbox>(),
                                                            std::make_shared<RecordingInbox>()};
-  std::shared_ptr<MarkedMemory> sender_, receiver_;
+  std::shared_ptr<TrackedMemory> sender_, receiver_;
   std::optional<DeviceWorld> world_;
 };
 
@@ -205,16 +209,25 @@ TEST_P(UcxDevice, LeavesNoMemoryInUse) {
 
 // UCX says which kinds of memory it reaches: Debian's has no CUDA.
 TEST(UcxDevices, AKindThatUcxDoesNotReachIsNotUsed) {
+  const auto worker = ucx::Worker::make(loopback_options());
+  ASSERT_TRUE(worker.ok()) << worker.error().message;
+  if (((*worker)->memory_types() & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0)
+    GTEST_SKIP() << "this UCX reaches the memory of CUDA devices";
   class Cuda final : public DeviceMemory {
    public:
     Kind kind() const override { return Kind::cuda; }
-    std::shared_ptr<void> enter() override { throw std::runtime_error("no such device"); }
+    std::shared_ptr<void> enter() override {
+      entered = true;
+      return std::make_shared<int>(0);
+    }
+    std::atomic<bool> entered{false};
     bool contains(const FrozenTensor&) const override { return true; }
     at::Tensor allocate(Rank, at::IntArrayRef, at::ScalarType) override { return {}; }
   };
   const auto cuda = std::make_shared<Cuda>();
   DeviceWorld world({cuda, cuda}, false);
   EXPECT_FALSE(world.endpoint(0).takes_device_memory(0, 1));
+  EXPECT_FALSE(cuda->entered);
 }
 
 TEST(UcxDevices, ADeviceThatCannotBeEnteredIsNotUsed) {

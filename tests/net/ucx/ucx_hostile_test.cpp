@@ -11,7 +11,7 @@
 #include "net/ucx/ucx_worker.hpp"
 #include "tests/conformance/transport_suite.hpp"
 #include "tests/net/ucx/failing_allocation.hpp"
-#include "tests/net/ucx/marked_memory.hpp"
+#include "tests/net/ucx/tracked_memory.hpp"
 #include "tests/net/ucx/ucx_testing.hpp"
 
 namespace grapevine::conformance {
@@ -181,8 +181,8 @@ class UcxHostileToDevice : public UcxHostile {
     return encode_header(e);
   }
 
-  const std::shared_ptr<MarkedMemory> memory_ =
-      std::make_shared<MarkedMemory>(std::vector<bool>{true, false});
+  const std::shared_ptr<TrackedMemory> memory_ =
+      std::make_shared<TrackedMemory>(std::vector<bool>{true, false});
 };
 
 TEST_F(UcxHostileToDevice, AMessageAsItShouldBeHasMemoryOfTheDevice) {

@@ -7,7 +7,7 @@
 
 #include "tests/apps/process.hpp"
 #include "tests/conformance/transport_suite.hpp"
-#include "tests/net/ucx/marked_memory.hpp"
+#include "tests/net/ucx/tracked_memory.hpp"
 #include "tests/net/ucx/ucx_testing.hpp"
 
 namespace grapevine::conformance {
@@ -144,9 +144,28 @@ TEST_P(UcxProcesses, ASenderIsKilledWhileItSendsPayload) {
   transport_.reset();
 }
 
+// Its memory is not given out again while hardware may write it.
+TEST_P(UcxProcesses, ASenderStopsWhileADeviceReceives) {
+  const auto memory = std::make_shared<TrackedMemory>(std::vector<bool>{true, false});
+  UcxOptions options = loopback_options();
+  options.device_memory = memory;
+  options.linger = std::chrono::milliseconds(300);
+  std::promise<void> first;
+  start("flood", options, [&](const Envelope& e) {
+    if (index_of(e) == 0) first.set_value();
+  });
+  ASSERT_EQ(first.get_future().wait_for(kHangDeadline), std::future_status::ready);
+  peer_->signal(SIGSTOP);
+  transport_.reset();
+  const std::size_t received = inbox_->messages_from(1).size();
+  if (!same_host() || static_cast<std::size_t>(memory->allocations()) == received)
+    GTEST_SKIP() << "UCX has ended each receive, so that nothing writes";
+  EXPECT_GT(memory->blocks_in_use(), received);
+}
+
 // What was being received into the memory of a device is given up.
 TEST_P(UcxProcesses, ASenderIsKilledWhileADeviceReceives) {
-  const auto memory = std::make_shared<MarkedMemory>(std::vector<bool>{true, false});
+  const auto memory = std::make_shared<TrackedMemory>(std::vector<bool>{true, false});
   UcxOptions options = loopback_options();
   options.device_memory = memory;
   std::promise<void> first;

@@ -39,11 +39,11 @@ using virtual_run_test::Waiting;
 constexpr std::int32_t kRanksOfProcess = 2;
 constexpr int kDevices = 2;
 
-// As if each two ranks were a process, with a network card that reads and writes the memory of
+// As if each two ranks were a process, with a network device that reads and writes the memory of
 // their devices in no stream.
-class NetworkCard final : public Transport {
+class NetworkDevice final : public Transport {
  public:
-  NetworkCard(std::shared_ptr<Transport> inner, std::int32_t workers)
+  NetworkDevice(std::shared_ptr<Transport> inner, std::int32_t workers)
       : inner_(std::move(inner)), workers_(workers) {
     const std::vector<bool> all(static_cast<std::size_t>(inner_->world_size()), true);
     for (int i = 0; i < kDevices; ++i)
@@ -66,7 +66,10 @@ class NetworkCard final : public Transport {
     inner_->send(std::move(envelope));
   }
 
+  std::uint64_t queued_bytes() const override { return queued_bytes_; }
+
   std::int64_t from_devices() const { return from_devices_; }
+  void say_queued(std::uint64_t bytes) { queued_bytes_ = bytes; }
 
  private:
   // The servers are in the first one.
@@ -102,13 +105,16 @@ class NetworkCard final : public Transport {
   std::mutex mutex_;
   std::vector<std::unique_ptr<DeviceReceives>> receives_;  // by device; guarded by mutex_
   std::atomic<std::int64_t> from_devices_{0};
+  std::atomic<std::uint64_t> queued_bytes_{0};
 };
 
-RunConfig over_card(RunConfig run) {
-  run.transport = std::make_shared<NetworkCard>(run.transport, run.workers());
+RunConfig over_network_device(RunConfig run) {
+  run.transport = std::make_shared<NetworkDevice>(run.transport, run.workers());
   return run;
 }
-RunConfig direct(RunConfig run) { return over_card(make_resident(std::move(run), kDevices)); }
+RunConfig direct(RunConfig run) {
+  return over_network_device(make_resident(std::move(run), kDevices));
+}
 
 Scenario scenario_of(const std::string& preset) {
   Scenario scenario;
@@ -129,17 +135,17 @@ class DirectRun : public testing::Test {
   // Returns how many messages left from the memory of a device.
   template <class Make>
   static std::int64_t expect_host_bits(const Make& make) {
-    const RunResult host = run_well(over_card(make()));
+    const RunResult host = run_well(over_network_device(make()));
     fake::reset();
     RunConfig run = direct(make());
-    const auto card = std::static_pointer_cast<NetworkCard>(run.transport);
+    const auto network = std::static_pointer_cast<NetworkDevice>(run.transport);
     const RunResult here = run_well(std::move(run));
     EXPECT_TRUE(at::equal(here.z.read(), host.z.read()));
     EXPECT_EQ(here.weight_sum, host.weight_sum);
     EXPECT_EQ(here.ledger.committed, host.ledger.committed);
     EXPECT_EQ(here.ledger.sent, here.ledger.received);
     EXPECT_THAT(fake::violations(), IsEmpty());
-    return card->from_devices();
+    return network->from_devices();
   }
 };
 
@@ -206,11 +212,11 @@ TEST_F(DirectRun, CheckpointsHaveEachMessageOnce) {
 
 // The same bytes cross it as in one process, where messages go by reference.
 TEST_F(DirectRun, NoMessageOfOneVectorCrossesTheHostsLink) {
-  const auto traffic_of = [](bool by_card) {
+  const auto traffic_of = [](bool by_network) {
     Scenario scenario = scenario_of("ar");
     scenario.set = {{"all_reduce", "ring"}};
     RunConfig run = make_resident(make_run(scenario), kDevices);
-    if (by_card) run = over_card(std::move(run));
+    if (by_network) run = over_network_device(std::move(run));
     fake::reset();
     run_well(std::move(run));
     return fake::traffic();
@@ -220,7 +226,7 @@ TEST_F(DirectRun, NoMessageOfOneVectorCrossesTheHostsLink) {
   EXPECT_EQ(several.up, one.up);
 }
 
-// What a card reads and writes in no stream has to be awaited by the host.
+// What a network device reads and writes in no stream has to be awaited by the host.
 TEST_F(DirectRun, MissingWaitsAreFound) {
   for (const fake::Fault fault :
        {fake::Fault::ready_events_are_empty, fake::Fault::host_does_not_wait}) {
@@ -228,7 +234,8 @@ TEST_F(DirectRun, MissingWaitsAreFound) {
     fake::set_fault(fault);
     static_cast<void>(
         run_virtual(direct(make_run(scenario_of("osgp"))), std::make_shared<Quiet>()));
-    EXPECT_THAT(fake::violations(), Contains(HasSubstr("network card' reads what was written by")))
+    EXPECT_THAT(fake::violations(),
+                Contains(HasSubstr("network device' reads what was written by")))
         << static_cast<int>(fault);
   }
 }
@@ -255,6 +262,21 @@ TEST_F(DirectRun, ADeviceThatDoesNotAnswerEndsTheRun) {
   const RunResult result = run_virtual(std::move(run), std::make_shared<Quiet>());
   ASSERT_TRUE(result.error);
   EXPECT_THAT(result.error->message, testing::AllOf(HasSubstr("rank 1"), HasSubstr("no answer")));
+}
+
+// They would keep memory of the device.
+TEST_F(DirectRun, MessagesForSlowLinksWaitInTheHostsMemory) {
+  const Scenario scenario = scenario_of("sgp");
+  const std::uint64_t few = 3 * scenario.dimension * sizeof(float) + (std::uint64_t{64} << 20);
+  for (const std::uint64_t queued : {few, few + 1}) {
+    fake::reset();
+    RunConfig run = direct(make_run(scenario));
+    const auto network = std::static_pointer_cast<NetworkDevice>(run.transport);
+    network->say_queued(queued);
+    run_well(std::move(run));
+    EXPECT_EQ(network->from_devices() > 0, queued == few);
+    EXPECT_THAT(fake::violations(), IsEmpty());
+  }
 }
 
 // ---- Memory for what arrives
@@ -296,6 +318,45 @@ TEST_F(DeviceReceivesTest, IsTheHostsWhereTheDeviceDoesNotAnswer) {
       receives(std::make_shared<resident::Silent>(fake::open_device(0, "the transport")));
   const auto entered = memory.enter();
   EXPECT_FALSE(memory.allocate(0, {4}, at::kFloat).defined());
+}
+
+// It answers where it is told to, and counts the questions.
+class Answering final : public resident::Silent {
+ public:
+  explicit Answering(std::shared_ptr<DeviceRuntime> inner) : Silent(std::move(inner)) {}
+  Expected<void> host_wait(const EventHandle& event, Duration limit) override {
+    ++asked;
+    return answers ? Expected<void>() : Silent::host_wait(event, limit);
+  }
+  bool answers = false;
+  int asked = 0;
+};
+
+// A try empties the allocator's cache, or delays all links.
+TEST_F(DeviceReceivesTest, IsNotTriedForEachMessageWhereItFails) {
+  const auto device = std::make_shared<Answering>(fake::open_device(0, "the transport"));
+  DeviceReceives memory = receives(device);
+  const auto entered = memory.enter();
+  const auto arrive = [&](int messages) {
+    int here = 0;
+    for (int i = 0; i < messages; ++i) here += memory.allocate(0, {4}, at::kFloat).defined();
+    return here;
+  };
+  int expected = 0;
+  for (int pause = DeviceReceives::kFirstPause; pause <= DeviceReceives::kLongestPause;
+       pause *= 2) {
+    EXPECT_EQ(arrive(1 + pause), 0);
+    EXPECT_EQ(device->asked, ++expected);
+  }
+  EXPECT_EQ(arrive(1 + DeviceReceives::kLongestPause), 0);
+  EXPECT_EQ(device->asked, ++expected) << "the longest pause";
+  device->answers = true;
+  EXPECT_EQ(arrive(3), 3);
+  device->answers = false;
+  EXPECT_EQ(arrive(1 + DeviceReceives::kFirstPause), 0);
+  EXPECT_EQ(device->asked, expected + 4);
+  EXPECT_FALSE(memory.allocate(1, {4}, at::kFloat).defined());
+  EXPECT_EQ(device->asked, expected + 4) << "of a rank in the host's memory";
 }
 
 // By name alone.

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -223,6 +224,7 @@ TEST_F(StagedRun, OnThreadsOfItsOwn) {
 // In virtual time they run on the thread of the run.
 TEST_F(StagedRun, StagersRunOnTheCpusThatTheyAreGiven) {
   const CpuSet own = thread_cpus().value();
+  if (own.size() < 2) GTEST_SKIP() << "this process may use one CPU only";
   const CpuSet one = {*own.begin()};
   std::thread([&] {
     RunConfig run = spread(make_resident(scenario_of("sgp"), 2));
@@ -242,6 +244,36 @@ TEST_F(StagedRun, ADeviceThatDoesNotAnswerEndsTheRun) {
   ASSERT_TRUE(result.error);
   EXPECT_THAT(result.error->message,
               testing::AllOf(HasSubstr("rank 1"), HasSubstr("the host's memory: no answer")));
+}
+
+// As a transport does that copies where LibTorch has no memory left.
+class Throwing final : public Transport {
+ public:
+  explicit Throwing(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {}
+  Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override {
+    return inner_->attach(rank, std::move(inbox));
+  }
+  void detach(Rank rank) override { inner_->detach(rank); }
+  TransportCounters counters(Rank rank) const override { return inner_->counters(rank); }
+  std::int32_t world_size() const override { return inner_->world_size(); }
+  bool by_reference(Rank from, Rank to) const override { return inner_->by_reference(from, to); }
+  void send(Envelope envelope) override {
+    if (envelope.from == 1 && !by_reference(envelope.from, envelope.to))
+      throw std::runtime_error("no memory is left");
+    inner_->send(std::move(envelope));
+  }
+
+ private:
+  const std::shared_ptr<Transport> inner_;
+};
+
+TEST_F(StagedRun, ATransportThatThrowsEndsTheRunWithItsReason) {
+  RunConfig run = spread(make_resident(scenario_of("sgp"), 2));
+  run.transport = std::make_shared<Throwing>(run.transport);
+  const RunResult result = run_virtual(std::move(run), std::make_shared<Quiet>());
+  ASSERT_TRUE(result.error);
+  EXPECT_THAT(result.error->message,
+              testing::AllOf(HasSubstr("rank 1"), HasSubstr("no memory is left")));
 }
 
 }  // namespace staged_run_test

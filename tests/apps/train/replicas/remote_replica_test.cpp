@@ -195,9 +195,10 @@ class GroupedWorker {
     for (std::int32_t i = 1; i < kReplicas; ++i) {
       auto pair = socket_pair();
       members_->adopt(i, std::move(pair[0]));
-      served_.push_back(std::async(
-          std::launch::async, [this, i, end = std::move(pair[1]), memory = members_->memory()]()
-                                  mutable { return serve(i, std::move(end), std::move(memory)); }));
+      served_.push_back(std::async(std::launch::async, [this, i, end = std::move(pair[1]),
+                                                        memory = members_->memory()]() mutable {
+        return serve(i, std::move(end), std::move(memory));
+      }));
     }
     members_->announce_group({1, 2, 3});
     const auto group = std::make_shared<LeadGroup>(members_, group_);
@@ -590,8 +591,7 @@ TEST(ReplicaGreeting, AMemberProvesNothingToAnotherLead) {
   const ReplicaWorker own = worker_of({7, 2, 2});
   const auto listener = shm::listen_at(own.socket_name());
   ASSERT_TRUE(listener) << listener.error().message;
-  auto joining =
-      std::async(std::launch::async, [&] { return join_lead(own, 1, soon(), nullptr); });
+  auto joining = std::async(std::launch::async, [&] { return join_lead(own, 1, soon(), nullptr); });
   FileDescriptor socket;
   while (socket.get() < 0) socket = shm::accept_from(listener->get());
   ASSERT_TRUE(wait_for_packet(socket.get(), soon(), nullptr));

@@ -27,9 +27,8 @@ using nlohmann::json;
 
 // With batch normalization, so that buffers cross the link; a few seconds.
 Arguments small_job(const std::string& algorithm, const fs::path& out, const Arguments& more) {
-  return with(with(small_run(algorithm, out),
-                   {"--model", "resnet20", "--data", "glyphs:256", "--steps", "4", "--device",
-                    "cpu"}),
+  return with(with(small_run(algorithm, out), {"--model", "resnet20", "--data", "glyphs:256",
+                                               "--steps", "4", "--device", "cpu"}),
               more);
 }
 
@@ -56,11 +55,11 @@ TEST(WorkerProcessesCommand, TrainsTheBitsOfSeveralDevicesInOneProcess) {
     SCOPED_TRACE(algorithm);
     const TemporaryDirectory folder;
     const fs::path devices = folder.path() / "devices", processes = folder.path() / "processes";
-    const ProcessResult one = run_quietly(
-        launched(2, small_job(algorithm, devices, {"--devices-per-worker", "2"})));
+    const ProcessResult one =
+        run_quietly(launched(2, small_job(algorithm, devices, {"--devices-per-worker", "2"})));
     ASSERT_EQ(one.exit_code, 0) << one.describe();
-    const ProcessResult two = run_quietly(
-        launched(4, small_job(algorithm, processes, {"--processes-per-worker", "2"})));
+    const ProcessResult two =
+        run_quietly(launched(4, small_job(algorithm, processes, {"--processes-per-worker", "2"})));
     ASSERT_EQ(two.exit_code, 0) << two.describe();
     EXPECT_EQ(losses_of(processes), losses_of(devices));
     EXPECT_EQ(read_file(processes / "model.pt"), read_file(devices / "model.pt"));
@@ -68,8 +67,8 @@ TEST(WorkerProcessesCommand, TrainsTheBitsOfSeveralDevicesInOneProcess) {
       EXPECT_EQ(("\n" + two.err).find(member), std::string::npos) << two.err;
 
     // It continues from its checkpoint, and not with another number of processes.
-    const Arguments longer = small_job(algorithm, processes, {"--steps", "6", "--resume",
-                                                              processes.string()});
+    const Arguments longer =
+        small_job(algorithm, processes, {"--steps", "6", "--resume", processes.string()});
     const ProcessResult resumed = run_quietly(launched(4, longer));
     EXPECT_EQ(resumed.exit_code, 0) << resumed.describe();
     const ProcessResult other =
@@ -83,8 +82,8 @@ TEST(WorkerProcessesCommand, TrainsTheBitsOfSeveralDevicesInOneProcess) {
 TEST(WorkerProcessesCommand, OneWorkerMayHaveAllProcesses) {
   const TemporaryDirectory folder;
   const fs::path devices = folder.path() / "devices", processes = folder.path() / "processes";
-  const ProcessResult one = run_process(
-      small_job("ar", devices, {"--workers", "1", "--devices-per-worker", "2"}));
+  const ProcessResult one =
+      run_process(small_job("ar", devices, {"--workers", "1", "--devices-per-worker", "2"}));
   ASSERT_EQ(one.exit_code, 0) << one.describe();
   const ProcessResult two =
       run_process(launched(2, small_job("ar", processes, {"--processes-per-worker", "2"})));
@@ -107,15 +106,15 @@ TEST(WorkerProcessesCommand, EachProcessMayHaveAGpu) {
   ProcessOptions options;
   options.program = GRAPEVINE_FAKE_GPUS;
   options.environment = {cluster_test::kUcxBetweenHosts};
-  const ProcessResult one = run_process(
-      with(small_run("sgp", devices),
-           {"--device", "cuda", "--workers", "1", "--devices-per-worker", "2"}),
-      options);
+  const ProcessResult one =
+      run_process(with(small_run("sgp", devices),
+                       {"--device", "cuda", "--workers", "1", "--devices-per-worker", "2"}),
+                  options);
   ASSERT_EQ(one.exit_code, 0) << one.describe();
-  const ProcessResult two = run_process(
-      launched(2, with(small_run("sgp", processes),
-                       {"--device", "cuda", "--processes-per-worker", "2"})),
-      options);
+  const ProcessResult two =
+      run_process(launched(2, with(small_run("sgp", processes),
+                                   {"--device", "cuda", "--processes-per-worker", "2"})),
+                  options);
   ASSERT_EQ(two.exit_code, 0) << two.describe();
   EXPECT_EQ(losses_of(processes), losses_of(devices));
   EXPECT_EQ(read_file(processes / "model.pt"), read_file(devices / "model.pt"));
@@ -184,9 +183,9 @@ TEST(WorkerProcessesCommand, AMemberEndsWithItsKilledLead) {
 TEST(WorkerProcessesCommand, LaunchEndsWithALostMember) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
-  Process launch(launched(4, with(small_run("sgp", out),
-                                  {"--steps", "1000000", "--checkpoint-every", "0.02",
-                                   "--processes-per-worker", "2"})));
+  Process launch(
+      launched(4, with(small_run("sgp", out), {"--steps", "1000000", "--checkpoint-every", "0.02",
+                                               "--processes-per-worker", "2"})));
   ASSERT_TRUE(cluster_test::has_begun(out));
   // The member of the second worker, by the environment of the processes.
   bool killed = false;
@@ -240,8 +239,11 @@ void expect_refused(const Arguments& arguments, const std::vector<std::string>& 
 }
 
 TEST(WorkerProcessesCommand, WhatDoesNotFitIsRefusedBeforeAnyWork) {
-  const std::vector<std::string> place = {"RANK=0",       "WORLD_SIZE=4",       "LOCAL_RANK=0",
-                                          "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=127.0.0.1",
+  const std::vector<std::string> place = {"RANK=0",
+                                          "WORLD_SIZE=4",
+                                          "LOCAL_RANK=0",
+                                          "LOCAL_WORLD_SIZE=4",
+                                          "MASTER_ADDR=127.0.0.1",
                                           "MASTER_PORT=29555"};
   const std::string option = "--processes-per-worker";
   expect_refused({option, "2"}, {}, "no launcher has started several processes");
@@ -271,10 +273,9 @@ TEST(WorkerProcessesCommand, ProcessesWithOtherOptionsAreRefused) {
                            "LOCAL_RANK=" + std::to_string(number),
                            "LOCAL_WORLD_SIZE=2",
                            "GRAPEVINE_JOB_TOKEN=t2"};
-    return std::make_unique<Process>(
-        with(small_run("sgp", folder.path() / "run"),
-             {"--processes-per-worker", "2", "--seed", seed}),
-        options);
+    return std::make_unique<Process>(with(small_run("sgp", folder.path() / "run"),
+                                          {"--processes-per-worker", "2", "--seed", seed}),
+                                     options);
   };
   const auto lead = start(0, "1"), member = start(1, "2");
   const ProcessResult at_lead = lead->wait(), at_member = member->wait();

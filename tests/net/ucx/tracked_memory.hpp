@@ -1,4 +1,4 @@
-// MarkedMemory: host memory that plays a device's for a transport, known by its address.
+// TrackedMemory: host memory that plays a device's for a transport, known by its address.
 #pragma once
 #include <ATen/ops/from_blob.h>
 
@@ -17,10 +17,10 @@
 namespace grapevine {
 
 // Thread-safe; tensors may outlive it.
-class MarkedMemory final : public DeviceMemory {
+class TrackedMemory final : public DeviceMemory {
  public:
   // `on_device` by rank.
-  explicit MarkedMemory(std::vector<bool> on_device) : on_device_(std::move(on_device)) {}
+  explicit TrackedMemory(std::vector<bool> on_device) : on_device_(std::move(on_device)) {}
 
   Kind kind() const override { return Kind::host; }
   std::shared_ptr<void> enter() override {
