@@ -159,10 +159,10 @@ std::vector<Expected<CpuSet>> near_cpus_of_each(const std::vector<at::Device>& d
     const CpuSet& near = *each[i];
     const std::size_t shared = users.at(near);
     if (are_enough({own->size(), devices.size(), near.size(), shared}, least)) continue;
-    each[i] = Error{Errc::unavailable, "of this process only CPUs " + cpus_text(near) +
-                                           " are near " + devices[i].str() +
-                                           ", too few for the threads of " +
-                                           std::to_string(shared) + " workers or replicas"};
+    each[i] =
+        Error{Errc::unavailable, "of this process only CPUs " + cpus_text(near) + " are near " +
+                                     devices[i].str() + ", too few for the threads of " +
+                                     std::to_string(shared) + " workers or replicas"};
   }
   return each;
 }

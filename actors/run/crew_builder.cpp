@@ -6,8 +6,8 @@
 #include <system_error>
 #include <utility>
 
-#include <caf/all.hpp>
 #include <spdlog/spdlog.h>
+#include <caf/all.hpp>
 
 #include "actors/clock_time.hpp"
 #include "actors/cluster/rendezvous.hpp"

@@ -199,9 +199,9 @@ Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank,
   if (!group) return group.error();
   std::vector<std::unique_ptr<Compute>> replicas;
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    auto made = make_replica(job, rank, devices[i],
-                             {replica_name(rank, i, devices.size()), i, devices.size(), *group,
-                              cpus[i]});
+    auto made =
+        make_replica(job, rank, devices[i],
+                     {replica_name(rank, i, devices.size()), i, devices.size(), *group, cpus[i]});
     if (!made) return made.error();
     replicas.push_back(*std::move(made));
   }
@@ -284,8 +284,8 @@ Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers,
   std::vector<PeerDevice> devices(static_cast<std::size_t>(job.run.world_size()));
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const std::size_t worker = i % workers.size();
-    auto opened = open_for_peer(workers[worker].front(), job.launched.has_value(),
-                                cpus[worker].front());
+    auto opened =
+        open_for_peer(workers[worker].front(), job.launched.has_value(), cpus[worker].front());
     if (!opened) return opened.error();
     devices[static_cast<std::size_t>(ranks[i])] = *std::move(opened);
   }

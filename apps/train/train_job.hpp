@@ -29,7 +29,7 @@ struct TrainJob {
   std::int64_t parameters = 0;
   std::shared_ptr<Compute> evaluator;  // for the model that training ends with
   RunConfig run;
-  bool own_threads = true;        // false: one thread computes for all workers
+  bool own_threads = true;  // false: one thread computes for all workers
   // The default of --threads for a device, where run.threads is limited to CPUs near it.
   std::optional<int> threads_of_cores;
   std::vector<Step> saved_steps;  // reported, by rank of the checkpoint of a resumed run

@@ -73,13 +73,13 @@ struct TrainOptions {
   std::int64_t seed = 1;
   std::string delay;
   std::string device = "auto";
-  std::string peers = "host";      // host | device | auto: where ranks keep their models
+  std::string peers = "host";  // host | device | auto: where ranks keep their models
   // Models of a rank that lie in pinned memory at most. A rank of osgp has x, z and the three
   // buffers that its role keeps for shares which peers still read; one more is for a checkpoint or
   // a validation.
   std::int64_t pinned_models = 6;
   std::string bind_threads = "near";  // near | none: the CPUs of threads that launch a GPU's work
-  std::string precision = "fp32";  // fp32 | tf32 | bf16 | fp16
+  std::string precision = "fp32";     // fp32 | tf32 | bf16 | fp16
   bool channels_last = false;
   bool cudnn_benchmark = false;
   std::int64_t devices_per_worker = 1;

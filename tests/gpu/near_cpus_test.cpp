@@ -254,8 +254,7 @@ TEST(LaunchingThreads, AreThatOfTheCallerAndThatOfBackwardPasses) {
   const CpuSet one = {*own.begin()};
   bool done = false;
   std::thread([&] { done = bind_launching_threads(*bound, one).ok(); }).join();
-  const bool right =
-      done && cpus_of_backward(*bound) == one && cpus_of_backward(*free) == own;
+  const bool right = done && cpus_of_backward(*bound) == one && cpus_of_backward(*free) == own;
   std::_Exit(right ? 0 : 1);
 }
 

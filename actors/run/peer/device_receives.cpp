@@ -42,8 +42,7 @@ at::Tensor DeviceReceives::try_allocate(at::IntArrayRef sizes, at::ScalarType dt
                                         std::string& why) {
   try {
     at::Tensor memory = at::empty(sizes, at::TensorOptions(dtype).device(device_->device()));
-    const Expected<void> unused =
-        device_->host_wait(device_->record(Stream::upload), kLongestWait);
+    const Expected<void> unused = device_->host_wait(device_->record(Stream::upload), kLongestWait);
     if (unused) return memory;
     why = unused.error().message;
   } catch (const std::exception&) {

@@ -27,8 +27,8 @@ using Arguments = std::vector<std::string>;
 ProcessResult run_on_gpus(const Arguments& arguments, const Arguments& environment = {}) {
   ProcessOptions options;
   options.program = GRAPEVINE_FAKE_GPUS;
-  options.environment = with({"GRAPEVINE_LOG_LEVEL=info", cluster_test::kUcxBetweenHosts},
-                             environment);
+  options.environment =
+      with({"GRAPEVINE_LOG_LEVEL=info", cluster_test::kUcxBetweenHosts}, environment);
   return run_process(arguments, options);
 }
 
@@ -98,10 +98,10 @@ TEST(DeviceProcesses, PinTheModelsThatNoOtherProcessReads) {
   const TemporaryDirectory folder;
   const auto run = [&](const std::string& processes, const Arguments& more) {
     const fs::path out = folder.path() / ("of-" + processes + std::to_string(more.size()));
-    auto result = run_on_gpus(with(
-        with({"launch", "-n", processes, "--"}, small_run("ar", out)),
-        with({"--workers", "2", "--transport", "auto", "--device", "cuda", "--peers", "host"},
-             more)));
+    auto result = run_on_gpus(
+        with(with({"launch", "-n", processes, "--"}, small_run("ar", out)),
+             with({"--workers", "2", "--transport", "auto", "--device", "cuda", "--peers", "host"},
+                  more)));
     EXPECT_EQ(result.exit_code, 0) << result.describe();
     return result;
   };
@@ -150,8 +150,9 @@ TEST(DeviceProcesses, LaunchFromTheCpusNearTheirGpus) {
 
   const auto two = run("two", {"--workers", "2"});
   EXPECT_TRUE(says(two, "rank 0: " + bound)) << two.describe();
-  EXPECT_TRUE(says(two, "rank 1: its threads are not bound to CPUs: this process may not use the "
-                        "CPUs near cuda:1 (8000)"))
+  EXPECT_TRUE(says(two,
+                   "rank 1: its threads are not bound to CPUs: this process may not use the "
+                   "CPUs near cuda:1 (8000)"))
       << two.describe();
 
   const auto replicas = run("replicas", {"--workers", "1", "--devices-per-worker", "2"});

@@ -164,8 +164,7 @@ TEST_F(PinnedRun, ARankNeedsSixModels) {
   Scenario scenario = scenario_of("osgp");
   scenario.steps = 60;
   run_on_devices(make_run(scenario), memory);
-  EXPECT_LE(memory->usage().bytes,
-            std::size_t{4} * 6 * StagingPool::block_bytes(model_bytes()));
+  EXPECT_LE(memory->usage().bytes, std::size_t{4} * 6 * StagingPool::block_bytes(model_bytes()));
 }
 
 TEST_F(PinnedRun, EveryPresetHasTheBitsOfOrdinaryMemory) {
