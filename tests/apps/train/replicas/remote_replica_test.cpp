@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -81,13 +82,16 @@ std::unique_ptr<Compute> worker_over(const std::shared_ptr<WorkerMembers>& membe
   return std::make_unique<ReplicatedCompute>(std::move(all), nullptr, kLong);
 }
 
+// From a generator of its own: other threads make models meanwhile, from LibTorch's global one.
 GradientRequest request_at(const Compute& compute, Step step, FrozenTensor recycled) {
-  at::manual_seed(static_cast<std::uint64_t>(step) + 3);
+  const at::Generator random =
+      at::detail::createCPUGenerator(static_cast<std::uint64_t>(step) + 3);
   GradientRequest request;
   request.step = step;
-  request.z = FrozenTensor::freeze(at::randn({compute.dimension()}));
+  request.z = FrozenTensor::freeze(at::randn({compute.dimension()}, random));
   if (step > 0)
-    request.buffers = FrozenTensor::freeze(at::rand({compute.initial_buffers().numel()}) + 1);
+    request.buffers =
+        FrozenTensor::freeze(at::rand({compute.initial_buffers().numel()}, random) + 1);
   request.recycled = std::move(recycled);
   request.deal = {3, 1, 2, 0};
   return request;
@@ -177,6 +181,24 @@ class ProcessesGroup final : public GradientGroup {
   std::atomic<int> aborts_{0};
 };
 
+// As a process has it that dies: it aborts nothing. All threads here share the group, so that the
+// abort of one would end the waits of all at once.
+class GroupOfTheDead final : public GradientGroup {
+ public:
+  explicit GroupOfTheDead(std::shared_ptr<GradientGroup> group) : group_(std::move(group)) {}
+  Expected<void> all_gather(std::size_t replica, at::Tensor& flat) override {
+    return group_->all_gather(replica, flat);
+  }
+  Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
+    return group_->all_reduce_mean(replica, gradient);
+  }
+  bool in_one_process() const override { return false; }
+  void abort() override {}
+
+ private:
+  const std::shared_ptr<GradientGroup> group_;
+};
+
 std::unique_ptr<Compute> device_replica(std::int32_t index, std::shared_ptr<GradientGroup> group) {
   TorchComputeConfig config = tiny_config(tiny_conv_layers, 1, 2, kBatch);
   config.data = tiny_images();
@@ -256,7 +278,9 @@ class GroupedWorker {
     const int socket = end.get();
     const std::atomic<bool> never{false};
     Losing compute(device_replica(i, group_), i == 2 ? loses_ : never, socket);
-    const LeadLink link{std::move(end), std::move(memory), group_};
+    std::shared_ptr<GradientGroup> group = group_;
+    if (i == 2) group = std::make_shared<GroupOfTheDead>(group_);
+    const LeadLink link{std::move(end), std::move(memory), group};
     const auto done = serve_lead(compute, link, i, "lead", [] { return false; });
     return done ? "" : done.error().message;
   }
