@@ -1,7 +1,6 @@
 // Runs whose models are on devices, over a transport that reads and writes the devices' memory
 // itself, as UCX does: messages with one tensor are not copied to the host's memory.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,13 +19,14 @@
 #include "messages/device/model_vectors.hpp"
 #include "net/auto/auto.hpp"
 #include "net/tcp/tcp.hpp"
-#include "tests/actors/run/resident/resident_scenario.hpp"
+#include "tests/actors/run/resident/several_processes.hpp"
 
 namespace grapevine {
 namespace direct_run_test {
 
 using resident::make_resident;
 using resident::run_well;
+using resident::scenario_of;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -34,36 +34,24 @@ using virtual_run_test::kPresets;
 using virtual_run_test::make_run;
 using virtual_run_test::Quiet;
 using virtual_run_test::Scenario;
-using virtual_run_test::Waiting;
 
-constexpr std::int32_t kRanksOfProcess = 2;
 constexpr int kDevices = 2;
 
-// As if each two ranks were a process, with a network device that reads and writes the memory of
-// their devices in no stream.
-class NetworkDevice final : public Transport {
+// A network device that reads and writes the memory of the processes' devices in no stream.
+class NetworkDevice final : public resident::ByProcess {
  public:
   NetworkDevice(std::shared_ptr<Transport> inner, std::int32_t workers)
-      : inner_(std::move(inner)), workers_(workers) {
-    const std::vector<bool> all(static_cast<std::size_t>(inner_->world_size()), true);
+      : ByProcess(std::move(inner), workers) {
+    const std::vector<bool> all(static_cast<std::size_t>(world_size()), true);
     for (int i = 0; i < kDevices; ++i)
       receives_.push_back(std::make_unique<DeviceReceives>(fake::open_device(i, "the transport"),
                                                            DeviceMemory::Kind::host, all));
   }
 
-  Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override {
-    return inner_->attach(rank, std::move(inbox));
-  }
-  void detach(Rank rank) override { inner_->detach(rank); }
-  TransportCounters counters(Rank rank) const override { return inner_->counters(rank); }
-  std::int32_t world_size() const override { return inner_->world_size(); }
-  bool by_reference(Rank from, Rank to) const override {
-    return process_of(from) == process_of(to);
-  }
   bool takes_device_memory(Rank from, Rank to) const override { return !by_reference(from, to); }
   void send(Envelope envelope) override {
     if (!by_reference(envelope.from, envelope.to)) envelope = arrived(envelope);
-    inner_->send(std::move(envelope));
+    ByProcess::send(std::move(envelope));
   }
 
   std::uint64_t queued_bytes() const override { return queued_bytes_; }
@@ -72,9 +60,6 @@ class NetworkDevice final : public Transport {
   void say_queued(std::uint64_t bytes) { queued_bytes_ = bytes; }
 
  private:
-  // The servers are in the first one.
-  std::int32_t process_of(Rank rank) const { return rank < workers_ ? rank / kRanksOfProcess : 0; }
-
   Envelope arrived(const Envelope& envelope) {
     const std::vector<FrozenTensor> payload = payload_of(envelope);
     const FrozenTensor* const only = only_tensor(payload);
@@ -100,8 +85,7 @@ class NetworkDevice final : public Transport {
     fake::copy_outside(here, t.read());
     return FrozenTensor::freeze(std::move(here));
   }
-  const std::shared_ptr<Transport> inner_;
-  const std::int32_t workers_;
+
   std::mutex mutex_;
   std::vector<std::unique_ptr<DeviceReceives>> receives_;  // by device; guarded by mutex_
   std::atomic<std::int64_t> from_devices_{0};
@@ -114,17 +98,6 @@ RunConfig over_network_device(RunConfig run) {
 }
 RunConfig direct(RunConfig run) {
   return over_network_device(make_resident(std::move(run), kDevices));
-}
-
-Scenario scenario_of(const std::string& preset) {
-  Scenario scenario;
-  scenario.preset = preset;
-  scenario.noise = 0.1;
-  scenario.dimension = 3000;
-  if (preset == "diloco" || preset == "slowmo" || preset == "noloco" ||
-      preset == "decoupled-diloco")
-    scenario.set = {{"local_steps", "4"}};
-  return scenario;
 }
 
 class DirectRun : public testing::Test {
@@ -140,11 +113,7 @@ class DirectRun : public testing::Test {
     RunConfig run = direct(make());
     const auto network = std::static_pointer_cast<NetworkDevice>(run.transport);
     const RunResult here = run_well(std::move(run));
-    EXPECT_TRUE(at::equal(here.z.read(), host.z.read()));
-    EXPECT_EQ(here.weight_sum, host.weight_sum);
-    EXPECT_EQ(here.ledger.committed, host.ledger.committed);
-    EXPECT_EQ(here.ledger.sent, here.ledger.received);
-    EXPECT_THAT(fake::violations(), IsEmpty());
+    resident::expect_same_run(here, host);
     return network->from_devices();
   }
 };
@@ -188,25 +157,9 @@ TEST_F(DirectRun, RanksThatDieAndReturnHaveTheBitsOfTheHost) {
 TEST_F(DirectRun, CheckpointsHaveEachMessageOnce) {
   for (const std::string preset : {"osgp", "gem"}) {
     SCOPED_TRACE(preset);
-    fake::reset();
     Scenario scenario = scenario_of(preset);
     scenario.steps = 40;
-    scenario.steps_per_epoch = 3;
-    scenario.folder = virtual_run_test::fresh_folder("direct_" + preset);
-    run_well(direct(make_run(scenario)));
-    EXPECT_THAT(fake::violations(), IsEmpty());
-    for (const int epoch : {2, 11}) {
-      const auto checkpoint =
-          read_checkpoint(fmt::format("{}/epoch-{:04d}", scenario.folder, epoch));
-      ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
-      Scenario rest = scenario;
-      rest.folder.clear();
-      RunConfig run = direct(make_run(rest));
-      run.resume = *checkpoint;
-      const RunResult result = run_well(std::move(run));
-      virtual_run_test::expect_all_accounted(result);
-      EXPECT_NEAR(result.weight_sum, run_well(make_run(rest)).weight_sum, 1e-9);
-    }
+    resident::expect_each_message_once(scenario, {2, 11}, "direct_" + preset, direct);
   }
 }
 
@@ -243,25 +196,12 @@ TEST_F(DirectRun, MissingWaitsAreFound) {
 TEST_F(DirectRun, OnThreadsOfItsOwn) {
   for (const std::string preset : {"ar", "osgp", "gem"}) {
     SCOPED_TRACE(preset);
-    fake::reset();
-    Scenario scenario = scenario_of(preset);
-    scenario.delay = "";
-    const auto observer = std::make_shared<Waiting>();
-    Runtime runtime(direct(make_run(scenario)), observer);
-    const RunResult result = observer->wait();
-    ASSERT_FALSE(result.error) << result.error->message;
-    virtual_run_test::expect_all_accounted(result);
-    EXPECT_THAT(fake::violations(), IsEmpty());
+    resident::expect_sound_on_threads(scenario_of(preset), direct);
   }
 }
 
 TEST_F(DirectRun, ADeviceThatDoesNotAnswerEndsTheRun) {
-  RunConfig run = direct(make_run(scenario_of("sgp")));
-  auto& outgoing = run.peer_devices[1].outgoing;
-  outgoing = std::make_shared<resident::Silent>(outgoing);
-  const RunResult result = run_virtual(std::move(run), std::make_shared<Quiet>());
-  ASSERT_TRUE(result.error);
-  EXPECT_THAT(result.error->message, testing::AllOf(HasSubstr("rank 1"), HasSubstr("no answer")));
+  resident::expect_silent_device_ends(direct(make_run(scenario_of("sgp"))), "no answer");
 }
 
 // They would keep memory of the device.

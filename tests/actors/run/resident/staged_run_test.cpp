@@ -1,6 +1,5 @@
 // Runs whose models are on devices, and whose ranks are in several processes: messages between
 // processes come down to the host's memory and go up again beside the peers.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,63 +15,47 @@
 
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/codec.hpp"
-#include "tests/actors/run/resident/resident_scenario.hpp"
+#include "tests/actors/run/resident/several_processes.hpp"
 
 namespace grapevine {
 namespace staged_run_test {
 
 using resident::make_resident;
 using resident::run_well;
+using resident::scenario_of;
 using testing::Contains;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using virtual_run_test::kPresets;
 using virtual_run_test::make_run;
 using virtual_run_test::Quiet;
 using virtual_run_test::Scenario;
-using virtual_run_test::Waiting;
 
-constexpr std::int32_t kRanksOfProcess = 2;
-
-// As if each two ranks were a process: messages between processes are their bytes.
-class ByProcess final : public Transport {
+// Messages between processes are their bytes.
+class AsBytes final : public resident::ByProcess {
  public:
-  ByProcess(std::shared_ptr<Transport> inner, std::int32_t workers)
-      : inner_(std::move(inner)), workers_(workers) {}
+  using ByProcess::ByProcess;
 
-  Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override {
-    return inner_->attach(rank, std::move(inbox));
-  }
-  void detach(Rank rank) override { inner_->detach(rank); }
-  TransportCounters counters(Rank rank) const override { return inner_->counters(rank); }
-  std::int32_t world_size() const override { return inner_->world_size(); }
-  bool by_reference(Rank from, Rank to) const override {
-    return process_of(from) == process_of(to);
-  }
   void send(Envelope envelope) override {
-    if (by_reference(envelope.from, envelope.to)) return inner_->send(std::move(envelope));
+    if (by_reference(envelope.from, envelope.to)) return ByProcess::send(std::move(envelope));
     ++between_;
     const std::vector<std::byte> bytes = encode(envelope);
     auto arrived = decode(bytes.data(), bytes.size(), {});
     ASSERT_TRUE(arrived.ok()) << arrived.error().message;
-    inner_->send(*std::move(arrived));
+    ByProcess::send(*std::move(arrived));
   }
 
   std::int64_t between() const { return between_; }
 
  private:
-  // The servers are in the first one.
-  std::int32_t process_of(Rank rank) const { return rank < workers_ ? rank / kRanksOfProcess : 0; }
-
-  const std::shared_ptr<Transport> inner_;
-  const std::int32_t workers_;
   std::atomic<std::int64_t> between_{0};
 };
 
 RunConfig spread(RunConfig run) {
-  run.transport = std::make_shared<ByProcess>(run.transport, run.workers());
+  run.transport = std::make_shared<AsBytes>(run.transport, run.workers());
   return run;
 }
+
+RunConfig staged(RunConfig run) { return spread(make_resident(std::move(run), 2)); }
 
 class StagedRun : public testing::Test {
  protected:
@@ -83,28 +66,13 @@ class StagedRun : public testing::Test {
   static void expect_host_bits(const Make& make) {
     const RunResult host = run_well(spread(make()));
     fake::reset();
-    RunConfig run = spread(make_resident(make(), 2));
-    const auto transport = std::static_pointer_cast<ByProcess>(run.transport);
+    RunConfig run = staged(make());
+    const auto transport = std::static_pointer_cast<AsBytes>(run.transport);
     const RunResult here = run_well(std::move(run));
-    EXPECT_TRUE(at::equal(here.z.read(), host.z.read()));
-    EXPECT_EQ(here.weight_sum, host.weight_sum);
-    EXPECT_EQ(here.ledger.committed, host.ledger.committed);
-    EXPECT_EQ(here.ledger.sent, here.ledger.received);
+    resident::expect_same_run(here, host);
     EXPECT_GT(transport->between(), 0);
-    EXPECT_THAT(fake::violations(), IsEmpty());
   }
 };
-
-Scenario scenario_of(const std::string& preset) {
-  Scenario scenario;
-  scenario.preset = preset;
-  scenario.noise = 0.1;
-  scenario.dimension = 3000;
-  if (preset == "diloco" || preset == "slowmo" || preset == "noloco" ||
-      preset == "decoupled-diloco")
-    scenario.set = {{"local_steps", "4"}};
-  return scenario;
-}
 
 TEST_F(StagedRun, EveryPresetHasTheBitsOfTheHost) {
   for (const std::string& preset : kPresets) {
@@ -150,25 +118,9 @@ TEST_F(StagedRun, RanksThatDieAndReturnHaveTheBitsOfTheHost) {
 TEST_F(StagedRun, CheckpointsHaveEachMessageOnce) {
   for (const std::string preset : {"sgp", "osgp", "gem", "choco-sgd"}) {
     SCOPED_TRACE(preset);
-    fake::reset();
     Scenario scenario = scenario_of(preset);
     scenario.steps = 60;
-    scenario.steps_per_epoch = 3;
-    scenario.folder = virtual_run_test::fresh_folder("staged_" + preset);
-    run_well(spread(make_resident(scenario, 2)));
-    EXPECT_THAT(fake::violations(), IsEmpty());
-    for (const int epoch : {2, 5, 11, 17}) {
-      const auto checkpoint =
-          read_checkpoint(fmt::format("{}/epoch-{:04d}", scenario.folder, epoch));
-      ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
-      Scenario rest = scenario;
-      rest.folder.clear();
-      RunConfig run = spread(make_resident(rest, 2));
-      run.resume = *checkpoint;
-      const RunResult result = run_well(std::move(run));
-      virtual_run_test::expect_all_accounted(result);
-      EXPECT_NEAR(result.weight_sum, run_well(make_run(rest)).weight_sum, 1e-9);
-    }
+    resident::expect_each_message_once(scenario, {2, 5, 11, 17}, "staged_" + preset, staged);
   }
 }
 
@@ -200,7 +152,7 @@ TEST_F(StagedRun, MissingWaitsAreFound) {
     fake::reset();
     fake::set_fault(fault);
     static_cast<void>(
-        run_virtual(spread(make_resident(scenario_of("osgp"), 2)), std::make_shared<Quiet>()));
+        run_virtual(staged(make_run(scenario_of("osgp"))), std::make_shared<Quiet>()));
     EXPECT_THAT(fake::violations(), Contains(HasSubstr(words))) << static_cast<int>(fault);
   }
 }
@@ -209,15 +161,7 @@ TEST_F(StagedRun, MissingWaitsAreFound) {
 TEST_F(StagedRun, OnThreadsOfItsOwn) {
   for (const std::string preset : {"ar", "osgp", "ad-psgd", "gem"}) {
     SCOPED_TRACE(preset);
-    fake::reset();
-    Scenario scenario = scenario_of(preset);
-    scenario.delay = "";
-    const auto observer = std::make_shared<Waiting>();
-    Runtime runtime(spread(make_resident(scenario, 2)), observer);
-    const RunResult result = observer->wait();
-    ASSERT_FALSE(result.error) << result.error->message;
-    virtual_run_test::expect_all_accounted(result);
-    EXPECT_THAT(fake::violations(), IsEmpty());
+    resident::expect_sound_on_threads(scenario_of(preset), staged);
   }
 }
 
@@ -227,7 +171,7 @@ TEST_F(StagedRun, StagersRunOnTheCpusThatTheyAreGiven) {
   if (own.size() < 2) GTEST_SKIP() << "this process may use one CPU only";
   const CpuSet one = {*own.begin()};
   std::thread([&] {
-    RunConfig run = spread(make_resident(scenario_of("sgp"), 2));
+    RunConfig run = staged(make_run(scenario_of("sgp")));
     for (PeerDevice& device : run.peer_devices) device.stager_cpus = one;
     run_well(std::move(run));
     EXPECT_EQ(thread_cpus().value(), one);
@@ -237,38 +181,24 @@ TEST_F(StagedRun, StagersRunOnTheCpusThatTheyAreGiven) {
 
 // A device that does not answer ends the run with the rank and the reason.
 TEST_F(StagedRun, ADeviceThatDoesNotAnswerEndsTheRun) {
-  RunConfig run = spread(make_resident(scenario_of("sgp"), 2));
-  auto& outgoing = run.peer_devices[1].outgoing;
-  outgoing = std::make_shared<resident::Silent>(outgoing);
-  const RunResult result = run_virtual(std::move(run), std::make_shared<Quiet>());
-  ASSERT_TRUE(result.error);
-  EXPECT_THAT(result.error->message,
-              testing::AllOf(HasSubstr("rank 1"), HasSubstr("the host's memory: no answer")));
+  resident::expect_silent_device_ends(staged(make_run(scenario_of("sgp"))),
+                                      "the host's memory: no answer");
 }
 
 // As a transport does that copies where LibTorch has no memory left.
-class Throwing final : public Transport {
+class Throwing final : public resident::ForwardingTransport {
  public:
-  explicit Throwing(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {}
-  Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override {
-    return inner_->attach(rank, std::move(inbox));
-  }
-  void detach(Rank rank) override { inner_->detach(rank); }
-  TransportCounters counters(Rank rank) const override { return inner_->counters(rank); }
-  std::int32_t world_size() const override { return inner_->world_size(); }
-  bool by_reference(Rank from, Rank to) const override { return inner_->by_reference(from, to); }
+  using ForwardingTransport::ForwardingTransport;
+
   void send(Envelope envelope) override {
     if (envelope.from == 1 && !by_reference(envelope.from, envelope.to))
       throw std::runtime_error("no memory is left");
-    inner_->send(std::move(envelope));
+    ForwardingTransport::send(std::move(envelope));
   }
-
- private:
-  const std::shared_ptr<Transport> inner_;
 };
 
 TEST_F(StagedRun, ATransportThatThrowsEndsTheRunWithItsReason) {
-  RunConfig run = spread(make_resident(scenario_of("sgp"), 2));
+  RunConfig run = staged(make_run(scenario_of("sgp")));
   run.transport = std::make_shared<Throwing>(run.transport);
   const RunResult result = run_virtual(std::move(run), std::make_shared<Quiet>());
   ASSERT_TRUE(result.error);
