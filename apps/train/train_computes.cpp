@@ -321,7 +321,6 @@ Expected<void> pin_models(TrainJob& job, const std::vector<Devices>& workers) {
 Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers,
                            const WorkerCpus& cpus) {
   const std::string& asked = job.options.peers;
-  if (auto known = check_peers(asked); !known) return known;
   if (asked == "host") return pin_models(job, workers);
   std::string why = why_on_host(job, workers);
   if (asked == "device" && !why.empty())
@@ -359,6 +358,8 @@ Expected<void> check_bind_threads(const std::string& asked) {
 }
 
 Expected<void> make_computes(TrainJob& job) {
+  if (auto known = check_peers(job.options.peers); !known) return known;
+  if (auto known = check_bind_threads(job.options.bind_threads); !known) return known;
   if (auto set = set_math(job); !set) return set;
   job.run.computes.resize(static_cast<std::size_t>(job.options.workers));
   const auto devices = devices_of_workers(job);
