@@ -87,11 +87,12 @@ Expected<std::shared_ptr<GradientGroup>> join_as_member(TrainJob& job, const Lin
                  lead_name(job) + ", the lead of this process's worker, is lost"};
   const auto id = read_group(*packet);
   if (!id) return of_member(job, id.error());
-  auto group = join_group(job, replica, *id);
+  lead->dismissed = !id->has_value();
+  auto group = join_group(job, replica, id->value_or(ProcessGroups::Id()));
   if (!group) return group;
-  lead->group = *group;
+  if (*group) lead->group = std::make_shared<MemberGroup>(*std::move(group));
   job.lead = std::make_shared<LeadLink>(*std::move(lead));
-  return group;
+  return job.lead->group;
 }
 
 std::vector<std::string> replica_names(const TrainJob& job, const std::string& rank) {
@@ -150,8 +151,13 @@ Expected<std::shared_ptr<GradientGroup>> link_replicas(TrainJob& job,
 }
 
 Expected<void> serve_lead_of(TrainJob& job, const std::function<bool()>& stop_requested) {
+  if (job.lead->dismissed) return {};
   Compute& own = *job.run.computes[static_cast<std::size_t>(job.local_ranks.front())];
-  return serve_lead(own, *job.lead, job.processes.replica, lead_name(job), stop_requested);
+  auto served =
+      serve_lead(own, *job.lead, job.processes.replica, lead_name(job), stop_requested);
+  if (const auto group = std::dynamic_pointer_cast<MemberGroup>(job.lead->group); group && served)
+    group->dismiss();
+  return served;
 }
 
 }  // namespace grapevine

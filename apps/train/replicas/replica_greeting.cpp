@@ -110,7 +110,7 @@ Expected<LeadLink> greet_lead(FileDescriptor socket, const ReplicaWorker& own, s
   if (!read_greeting(*last, 1, answer)) return malformed();
   auto memory = ReplicaMemory::open(std::move(last->descriptors.front()), own.shape);
   if (!memory) return memory.error();
-  return LeadLink{std::move(socket), *std::move(memory)};
+  return LeadLink{nullptr, *std::move(memory), std::move(socket)};
 }
 
 }  // namespace

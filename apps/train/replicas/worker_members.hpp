@@ -24,6 +24,10 @@ class WorkerMembers {
   static Expected<std::shared_ptr<WorkerMembers>> make(const ReplicaShape& shape,
                                                        std::vector<std::string> names,
                                                        Duration timeout);
+  // A process that ends before its run does, for example without a folder, dismisses its members.
+  ~WorkerMembers() { dismiss(); }
+  WorkerMembers(const WorkerMembers&) = delete;
+  WorkerMembers& operator=(const WorkerMembers&) = delete;
 
   // Listens until all have joined. A connection that is not of this job is closed, and the log has
   // a line. Errors: timeout: the first that has not joined by `deadline`; bad_input: a process of
@@ -49,7 +53,8 @@ class WorkerMembers {
   // Ends all links: gradient() returns, and the members end. Any thread. Idempotent.
   void abandon();
 
-  // Tells the members that the run has ended.
+  // Tells the members that the run has ended. Those that wait for a request, or for the group, end
+  // without an error. Idempotent.
   void dismiss();
 
  private:
@@ -81,16 +86,24 @@ class WorkerMembers {
 };
 
 // The group of a lead, over processes: it ends together with the links, so that no member waits in
-// it.
+// it. Its end dismisses the members first, as that of NCCL waits for theirs. One in which nothing
+// was computed is aborted: other processes may have failed before they would end theirs.
 class LeadGroup final : public GradientGroup {
  public:
   LeadGroup(std::shared_ptr<WorkerMembers> members, std::shared_ptr<GradientGroup> group)
       : members_(std::move(members)), group_(std::move(group)) {}
+  ~LeadGroup() override {
+    members_->dismiss();
+    if (!used_) group_->abort();
+  }
+  LeadGroup(const LeadGroup&) = delete;
+  LeadGroup& operator=(const LeadGroup&) = delete;
 
   Expected<void> all_gather(std::size_t replica, at::Tensor& flat) override {
     return group_->all_gather(replica, flat);
   }
   Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
+    used_ = true;
     return group_->all_reduce_mean(replica, gradient);
   }
   bool in_one_process() const override { return false; }
@@ -102,6 +115,7 @@ class LeadGroup final : public GradientGroup {
  private:
   const std::shared_ptr<WorkerMembers> members_;
   const std::shared_ptr<GradientGroup> group_;
+  std::atomic<bool> used_{false};
 };
 
 // A replica in another process. The initial vectors are those of the lead's replica, which has the

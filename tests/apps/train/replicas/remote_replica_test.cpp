@@ -274,13 +274,13 @@ class GroupedWorker {
     const auto packet = wait_for_packet(end.get(), soon(), nullptr);
     if (!packet) return packet.error().message;
     const auto id = read_group(*packet);
-    if (!id || *id != std::vector<std::uint8_t>{1, 2, 3}) return "no group";
+    if (!id || !*id || **id != std::vector<std::uint8_t>{1, 2, 3}) return "no group";
     const int socket = end.get();
     const std::atomic<bool> never{false};
     Losing compute(device_replica(i, group_), i == 2 ? loses_ : never, socket);
     std::shared_ptr<GradientGroup> group = group_;
     if (i == 2) group = std::make_shared<GroupOfTheDead>(group_);
-    const LeadLink link{std::move(end), std::move(memory), group};
+    const LeadLink link{group, std::move(memory), std::move(end)};
     const auto done = serve_lead(compute, link, i, "lead", [] { return false; });
     return done ? "" : done.error().message;
   }
@@ -325,7 +325,7 @@ TEST(GroupedReplicas, AMemberLeavesTheGroupOfALostLead) {
   const auto group = std::make_shared<ProcessesGroup>();
   const auto compute = device_replica(1, group);
   auto pair = socket_pair();
-  const LeadLink link{std::move(pair[1]), ReplicaMemory::make(shape_of(*compute)).value(), group};
+  const LeadLink link{group, ReplicaMemory::make(shape_of(*compute)).value(), std::move(pair[1])};
   const ReplicaTask task = task_of(request_at(*compute, 0, {}));
   ASSERT_TRUE(shm::send_packet(pair[0].get(), &task, sizeof task));
   auto served = std::async(std::launch::async, [&] {
@@ -457,12 +457,72 @@ TEST_F(OneMember, RequestsOfAnotherSizeAreRefused) {
   EXPECT_NE(members_->gradient(1, std::move(request)).error, "");
 }
 
+// Its process ends before its run has begun, or by an error.
+TEST_F(OneMember, IsDismissedByALeadThatEnds) {
+  begin(kLong);
+  members_ = nullptr;
+  const auto last = wait_for_packet(other_.get(), soon(), nullptr);
+  ASSERT_TRUE(last);
+  const auto task = read_task(*last);
+  ASSERT_TRUE(task);
+  EXPECT_FALSE(task->has_value());
+  // In place of the group as well.
+  const auto id = read_group(*last);
+  ASSERT_TRUE(id);
+  EXPECT_FALSE(id->has_value());
+  EXPECT_FALSE(wait_for_packet(other_.get(), soon(), nullptr));
+}
+
+// The group of a test, as it is when its owner ends.
+struct EndOfGroup {
+  std::shared_ptr<ProcessesGroup> group = std::make_shared<ProcessesGroup>();
+  at::Tensor flat = at::zeros({kReplicas});
+
+  // Of one replica alone: the others do not come.
+  void use(GradientGroup& owner) {
+    group->abort();
+    EXPECT_FALSE(owner.all_reduce_mean(0, flat));
+  }
+};
+
+// The end of NCCL's group waits for all processes, and none waits for one that has failed.
+TEST_F(OneMember, IsDismissedBeforeTheGroupOfTheLeadEnds) {
+  begin(kLong);
+  EndOfGroup unused;
+  std::make_shared<LeadGroup>(members_, unused.group).reset();
+  const auto goodbye = wait_for_packet(other_.get(), soon(), nullptr);
+  ASSERT_TRUE(goodbye);
+  EXPECT_TRUE(read_task(*goodbye));
+  EXPECT_EQ(unused.group->aborts(), 1);
+  EndOfGroup used;
+  {
+    LeadGroup group(members_, used.group);
+    used.use(group);
+  }
+  EXPECT_EQ(used.group->aborts(), 1);  // that of the test
+}
+
+TEST(MemberGroup, IsAbortedUnlessTheLeadEndsItToo) {
+  for (const bool uses : {false, true}) {
+    for (const bool dismissed : {false, true}) {
+      EndOfGroup end;
+      {
+        MemberGroup group(end.group);
+        if (uses) end.use(group);
+        if (dismissed) group.dismiss();
+      }
+      const int of_test = uses ? 1 : 0;
+      EXPECT_EQ(end.group->aborts() - of_test, uses && dismissed ? 0 : 1);
+    }
+  }
+}
+
 // The other side: a lead that is lost, and one that is malformed.
 TEST(ServeLead, EndsWithItsLead) {
   const auto compute = replica_of(1);
   const auto serve = [&](const std::vector<char>& bytes) {
     auto pair = socket_pair();
-    LeadLink link{std::move(pair[1]), ReplicaMemory::make(shape_of(*compute)).value()};
+    LeadLink link{nullptr, ReplicaMemory::make(shape_of(*compute)).value(), std::move(pair[1])};
     if (!bytes.empty()) {
       EXPECT_GT(::send(pair[0].get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
     }

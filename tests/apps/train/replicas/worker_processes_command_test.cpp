@@ -210,6 +210,22 @@ TEST(WorkerProcessesCommand, LaunchEndsWithALostMember) {
   EXPECT_EQ(result.exit_code, 3) << result.describe();
 }
 
+// Its member ends without an error, so that `launch` reports the lead's, whichever it sees first.
+TEST(WorkerProcessesCommand, TheErrorOfALeadIsThatOfItsJob) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  Process other(with(small_run("sgp", out), {"--steps", "1000000", "--checkpoint-every", "0.02"}));
+  ASSERT_TRUE(cluster_test::has_begun(out));
+  for (int i = 0; i < 3; ++i) {
+    SCOPED_TRACE(i);
+    const ProcessResult result = run_quietly(launched(
+        2, with(small_run("sgp", out), {"--overwrite", "--processes-per-worker", "2"})));
+    EXPECT_EQ(result.exit_code, 2) << result.describe();
+    EXPECT_NE(result.err.find("another run writes there"), std::string::npos) << result.describe();
+    EXPECT_EQ(result.err.find("is lost"), std::string::npos) << result.describe();
+  }
+}
+
 // The lead stops the run, with a checkpoint; its member serves it until then.
 TEST(WorkerProcessesCommand, AMemberThatIsAskedToStopAsksItsLead) {
   const TemporaryDirectory folder;
