@@ -126,14 +126,14 @@ Expected<ProcessGroups::Id> choose_process_group(const TrainJob& job,
 Expected<std::shared_ptr<GradientGroup>> accept_as_lead(TrainJob& job, const LinkedReplica& replica,
                                                         ReplicaClock::time_point deadline) {
   auto members =
-      WorkerMembers::make(replica.shape, replica_names(job, replica.rank), replica.timeout);
+      WorkerMembers::make(replica.shape, replica_names(job, replica.rank), replica.limits);
   if (!members) return members.error();
   job.members = *std::move(members);
   if (auto all = job.members->accept(worker_of(job, replica), deadline, nullptr); !all)
     return all.error();
   const auto id = choose_process_group(job, replica);
   if (!id) return id.error();
-  job.members->announce_group(*id);
+  if (auto announced = job.members->announce_group(*id); !announced) return announced.error();
   auto group = join_group(job, replica, *id);
   if (!group || !*group) return group;
   return std::shared_ptr<GradientGroup>(std::make_shared<LeadGroup>(job.members, *group));

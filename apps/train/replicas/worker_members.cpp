@@ -18,6 +18,14 @@ namespace {
 // Of a connection that may be of another program.
 constexpr ReplicaClock::duration kGreetingLimit = std::chrono::seconds(5);
 
+constexpr char kLost[] = "this process of the worker is lost";
+
+// An end is always reported.
+bool has_ended(int socket) {
+  pollfd watched{socket, 0, 0};
+  return ::poll(&watched, 1, 0) > 0;
+}
+
 // As GradientRequest has them: in the host's memory.
 bool is_vector(const FrozenTensor& vector, std::int64_t count) {
   return vector.defined() && vector.device().is_cpu() && vector.dtype() == at::kFloat &&
@@ -31,19 +39,20 @@ void copy_into(const at::Tensor& place, const FrozenTensor& vector) {
 
 }  // namespace
 
-WorkerMembers::WorkerMembers(ReplicaMemory memory, std::vector<std::string> names, Duration timeout)
+WorkerMembers::WorkerMembers(ReplicaMemory memory, std::vector<std::string> names,
+                             const ReplicaLimits& limits)
     : memory_(std::move(memory)),
       names_(std::move(names)),
-      timeout_(timeout),
+      limits_(limits),
       links_(static_cast<std::size_t>(memory_.shape().replicas)) {}
 
 Expected<std::shared_ptr<WorkerMembers>> WorkerMembers::make(const ReplicaShape& shape,
                                                              std::vector<std::string> names,
-                                                             Duration timeout) {
+                                                             const ReplicaLimits& limits) {
   auto memory = ReplicaMemory::make(shape);
   if (!memory) return memory.error();
   return std::shared_ptr<WorkerMembers>(
-      new WorkerMembers(*std::move(memory), std::move(names), timeout));
+      new WorkerMembers(*std::move(memory), std::move(names), limits));
 }
 
 std::string WorkerMembers::name(std::int32_t replica) const {
@@ -117,31 +126,40 @@ Gradient WorkerMembers::gradient(std::int32_t replica, GradientRequest request) 
     auto made = ask(replica, request);
     if (made) return *std::move(made);
     to.lost = name(replica) + ": " + made.error().message;
-    ::shutdown(to.socket.get(), SHUT_RDWR);  // it learns of it, too
+    ::shutdown(to.socket.get(), SHUT_RDWR);  // its next wait ends
   }
   failure.error = to.lost;
   return failure;
 }
 
+Duration WorkerMembers::limit_of(const Link& to) const {
+  if (to.slowest == Duration::zero()) return limits_.first;
+  return std::min(limits_.first, std::max(limits_.usual, 4 * to.slowest));
+}
+
 Expected<Gradient> WorkerMembers::ask(std::int32_t replica, GradientRequest& request) {
   Link& to = link(replica);
   const auto lost = [this] {
-    return Error{Errc::peer_down,
-                 abandoned_ ? "its worker has failed" : "this process of the worker is lost"};
+    return Error{Errc::peer_down, abandoned_ ? "its worker has failed" : kLost};
   };
   if (to.socket.get() < 0) return lost();
   if (auto copied = publish(to.requests, request); !copied) return copied.error();
   const ReplicaTask task = task_of(request);
   request = {};  // its handle on z
   if (!shm::send_packet(to.socket.get(), &task, sizeof task)) return lost();
-  const auto limit = std::chrono::duration_cast<ReplicaClock::duration>(timeout_);
-  const auto packet = wait_for_packet(to.socket.get(), ReplicaClock::now() + limit, nullptr);
+  const Duration longest = limit_of(to);
+  const auto begin = ReplicaClock::now();
+  const auto limit = std::chrono::duration_cast<ReplicaClock::duration>(longest);
+  const auto packet = wait_for_packet(to.socket.get(), begin + limit, nullptr);
   if (!packet && packet.error().code == Errc::timeout)
     return Error{Errc::timeout,
-                 fmt::format("no gradient came within {:.0f} s (--timeout)", to_seconds(timeout_))};
+                 fmt::format("no gradient came within {:.0f} s (four times --timeout, or four "
+                             "hours for the first one where that has its default)",
+                             to_seconds(longest))};
   if (!packet) return packet.error().code == Errc::peer_down ? lost() : packet.error();
   const auto result = read_result(*packet, task.step);
   if (!result) return result.error();
+  to.slowest = std::max({to.slowest, Duration(ReplicaClock::now() - begin), Duration(1)});
   Gradient made = gradient_of(*result);
   made.step = task.step;
   if (!made.error.empty()) return made;
@@ -164,11 +182,16 @@ Expected<void> WorkerMembers::publish(std::uint64_t request, const GradientReque
   return {};
 }
 
-void WorkerMembers::announce_group(const std::vector<std::uint8_t>& id) {
+Expected<void> WorkerMembers::announce_group(const std::vector<std::uint8_t>& id) {
+  // Before any member joins the group, where those that live would wait for the others.
+  for (std::int32_t i = 1; i < memory_.shape().replicas; ++i)
+    if (link(i).socket.get() >= 0 && has_ended(link(i).socket.get()))
+      return Error{Errc::peer_down, name(i) + ": " + kLost};
   grouped_ = !id.empty();
   const ReplicaGroup group = group_of(id);
   for (const Link& to : links_)  // one that does not take it is lost, which the first step reports
     if (to.socket.get() >= 0) shm::send_packet(to.socket.get(), &group, sizeof group);
+  return {};
 }
 
 void WorkerMembers::abandon() {

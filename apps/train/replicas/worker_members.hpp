@@ -15,15 +15,20 @@
 
 namespace grapevine {
 
+// The longest waits for a gradient of a member.
+struct ReplicaLimits {
+  Duration first;  // until its first one has come: models and data are warmed up
+  Duration usual;  // then; more, up to `first`, where one has taken more than a quarter of this
+};
+
 // The links to replicas 1 … replicas - 1. gradient() may be called for different replicas at once,
 // each on a thread of its own; all others on one thread, while none of these runs.
 class WorkerMembers {
  public:
-  // `timeout`: longest wait for a gradient. `names`: of the replicas, for errors, from replica 0.
-  // Errors (io): no shared memory.
+  // `names`: of the replicas, for errors, from replica 0. Errors (io): no shared memory.
   static Expected<std::shared_ptr<WorkerMembers>> make(const ReplicaShape& shape,
                                                        std::vector<std::string> names,
-                                                       Duration timeout);
+                                                       const ReplicaLimits& limits);
   // A process that ends before its run does, for example without a folder, dismisses its members.
   ~WorkerMembers() { dismiss(); }
   WorkerMembers(const WorkerMembers&) = delete;
@@ -38,7 +43,8 @@ class WorkerMembers {
   // After accept(): whether all processes may join a group.
   bool may_group() const { return may_group_; }
   // Tells the members how gradients are summed. `id`: of the group that they join; empty: here.
-  void announce_group(const std::vector<std::uint8_t>& id);
+  // Errors (peer_down): a member is lost, with its name: a group would wait for it.
+  Expected<void> announce_group(const std::vector<std::uint8_t>& id);
 
   // For tests: a replica whose greeting is over.
   void adopt(std::int32_t replica, FileDescriptor socket);
@@ -46,7 +52,7 @@ class WorkerMembers {
 
   // Of a member. Each of the members gets the same requests, in the same order: the first call of a
   // request copies z for all. The vectors of the result are in the shared memory, until the next
-  // request. A member that is lost, late, or sends what none sends, fails this request and all
+  // request. A member that is lost, late, or sends a malformed frame, fails this request and all
   // later ones: Gradient::error, without the replica's number.
   Gradient gradient(std::int32_t replica, GradientRequest request);
 
@@ -62,12 +68,16 @@ class WorkerMembers {
     FileDescriptor socket;
     std::string lost;            // why it is of no use; empty: it is
     std::uint64_t requests = 0;  // so far
+    Duration slowest{0};         // answer; 0: none yet
   };
 
-  WorkerMembers(ReplicaMemory memory, std::vector<std::string> names, Duration timeout);
+  WorkerMembers(ReplicaMemory memory, std::vector<std::string> names,
+                const ReplicaLimits& limits);
   Expected<void> take(FileDescriptor socket, const ReplicaWorker& own,
                       ReplicaClock::time_point deadline, const Cancelled& cancelled);
   Expected<void> publish(std::uint64_t request, const GradientRequest& content);
+  // Of a gradient that is asked for now.
+  Duration limit_of(const Link& to) const;
   Expected<Gradient> ask(std::int32_t replica, GradientRequest& request);
   Link& link(std::int32_t replica) { return links_[static_cast<std::size_t>(replica)]; }
   // Of the first that is not here; 0: all are.
@@ -76,7 +86,7 @@ class WorkerMembers {
 
   const ReplicaMemory memory_;
   const std::vector<std::string> names_;
-  const Duration timeout_;
+  const ReplicaLimits limits_;
   std::vector<Link> links_;  // by replica; each used by the thread of its replica
   bool may_group_ = false;
   bool grouped_ = false;  // members return no gradients: those of the group are the mean

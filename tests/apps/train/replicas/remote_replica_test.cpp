@@ -30,6 +30,7 @@ namespace remote_replica_test {
 
 constexpr std::int64_t kBatch = 12;
 constexpr Duration kLong = std::chrono::seconds(60);
+constexpr ReplicaLimits kLimits{kLong, kLong};
 constexpr std::int32_t kReplicas = 3;
 
 DescriptorPair socket_pair() {
@@ -112,7 +113,7 @@ void expect_same(const Gradient& found, const Gradient& expected) {
 TEST(RemoteReplica, ComputesTheBitsOfReplicasInOneProcess) {
   at::set_num_threads(1);
   const auto local = local_worker();
-  const auto members = WorkerMembers::make(shape_of(*local), names(), kLong).value();
+  const auto members = WorkerMembers::make(shape_of(*local), names(), kLimits).value();
   const ReplicaWorker own = worker_of(shape_of(*local));
   std::vector<std::future<std::string>> served;
   for (std::int32_t i = 1; i < kReplicas; ++i)
@@ -213,7 +214,7 @@ std::unique_ptr<Compute> device_replica(std::int32_t index, std::shared_ptr<Grad
 class GroupedWorker {
  public:
   explicit GroupedWorker(const ReplicaShape& shape) {
-    members_ = WorkerMembers::make(shape, names(), kLong).value();
+    members_ = WorkerMembers::make(shape, names(), kLimits).value();
     for (std::int32_t i = 1; i < kReplicas; ++i) {
       auto pair = socket_pair();
       members_->adopt(i, std::move(pair[0]));
@@ -222,7 +223,7 @@ class GroupedWorker {
         return serve(i, std::move(end), std::move(memory));
       }));
     }
-    members_->announce_group({1, 2, 3});
+    EXPECT_TRUE(members_->announce_group({1, 2, 3}));
     const auto group = std::make_shared<LeadGroup>(members_, group_);
     std::vector<std::unique_ptr<Compute>> all;
     all.push_back(device_replica(0, group));
@@ -343,8 +344,8 @@ TEST(GroupedReplicas, AMemberLeavesTheGroupOfALostLead) {
 // A lead whose first member is what the test does at the other end.
 class OneMember : public testing::Test {
  protected:
-  void begin(Duration timeout) {
-    members_ = WorkerMembers::make({kElements, 0, 2}, {"lead", "member 1"}, timeout).value();
+  void begin(const ReplicaLimits& limits = kLimits) {
+    members_ = WorkerMembers::make({kElements, 0, 2}, {"lead", "member 1"}, limits).value();
     auto pair = socket_pair();
     members_->adopt(1, std::move(pair[0]));
     other_ = std::move(pair[1]);
@@ -375,8 +376,8 @@ class OneMember : public testing::Test {
   FileDescriptor other_;
 };
 
-TEST_F(OneMember, ThatAnswersIsHeard) {
-  begin(kLong);
+TEST_F(OneMember, ThatAnswersIsUsed) {
+  begin();
   members_->memory().gradient_of(1).fill_(7);
   ReplicaResult result;
   result.step = 3;
@@ -391,7 +392,7 @@ TEST_F(OneMember, ThatAnswersIsHeard) {
 }
 
 TEST_F(OneMember, ThatFailsSaysWhyAndStays) {
-  begin(kLong);
+  begin();
   ReplicaResult result;
   const std::string why = "no such batch";
   std::copy(why.begin(), why.end(), result.error.begin());
@@ -407,7 +408,7 @@ TEST_F(OneMember, ThatFailsSaysWhyAndStays) {
 }
 
 TEST_F(OneMember, ThatDiesIsLostAtOnceAndForGood) {
-  begin(kLong);
+  begin();
   const auto dying = std::async(std::launch::async, [this] {
     static_cast<void>(wait_for_packet(other_.get(), soon(), nullptr));
     other_.reset();
@@ -418,14 +419,37 @@ TEST_F(OneMember, ThatDiesIsLostAtOnceAndForGood) {
 }
 
 TEST_F(OneMember, ThatIsSilentIsGivenUpInTime) {
-  begin(std::chrono::milliseconds(50));
+  begin({std::chrono::milliseconds(50), kLong});
   const std::string error = ask(0).error;
   EXPECT_NE(error.find("member 1: no gradient came within"), std::string::npos) << error;
-  // It learns of it: its next wait ends.
+  // Its next wait ends.
   ASSERT_TRUE(wait_for_packet(other_.get(), soon(), nullptr));  // the task
   const auto next = wait_for_packet(other_.get(), soon(), nullptr);
   ASSERT_FALSE(next);
   EXPECT_EQ(next.error().code, Errc::peer_down);
+}
+
+// A first gradient may take longer than all others. The lead would wait a minute here, not 50 ms.
+TEST_F(OneMember, HasLessTimeOnceItHasAnswered) {
+  begin({kLong, std::chrono::milliseconds(50)});
+  const auto answered = answer(bytes_of(ReplicaResult{}));
+  EXPECT_EQ(ask(0).error, "");
+  answered.wait();
+  const std::string error = ask(1).error;
+  EXPECT_NE(error.find("member 1: no gradient came within 0 s (four times --timeout"),
+            std::string::npos)
+      << error;
+}
+
+// A group of NCCL would wait for it.
+TEST_F(OneMember, ThatIsLostIsReportedBeforeOthersJoinAGroup) {
+  begin();
+  EXPECT_TRUE(members_->announce_group({1, 2, 3}));
+  other_.reset();
+  const auto announced = members_->announce_group({1, 2, 3});
+  ASSERT_FALSE(announced);
+  EXPECT_EQ(announced.error().code, Errc::peer_down);
+  EXPECT_EQ(announced.error().message, "member 1: this process of the worker is lost");
 }
 
 TEST_F(OneMember, ThatSendsMalformedFramesIsLost) {
@@ -442,7 +466,7 @@ TEST_F(OneMember, ThatSendsMalformedFramesIsLost) {
                                                   bytes_of(hostile)};
   for (const auto& bytes : answers) {
     SCOPED_TRACE(bytes.size());
-    begin(kLong);
+    begin();
     const auto answered = answer(bytes);
     EXPECT_NE(ask(0).error, "");
     answered.wait();
@@ -451,7 +475,7 @@ TEST_F(OneMember, ThatSendsMalformedFramesIsLost) {
 }
 
 TEST_F(OneMember, RequestsOfAnotherSizeAreRefused) {
-  begin(kLong);
+  begin();
   GradientRequest request;
   request.z = FrozenTensor::freeze(at::ones({kElements + 1}));
   EXPECT_NE(members_->gradient(1, std::move(request)).error, "");
@@ -459,7 +483,7 @@ TEST_F(OneMember, RequestsOfAnotherSizeAreRefused) {
 
 // Its process ends before its run has begun, or by an error.
 TEST_F(OneMember, IsDismissedByALeadThatEnds) {
-  begin(kLong);
+  begin();
   members_ = nullptr;
   const auto last = wait_for_packet(other_.get(), soon(), nullptr);
   ASSERT_TRUE(last);
@@ -487,7 +511,7 @@ struct EndOfGroup {
 
 // The end of NCCL's group waits for all processes, and none waits for one that has failed.
 TEST_F(OneMember, IsDismissedBeforeTheGroupOfTheLeadEnds) {
-  begin(kLong);
+  begin();
   EndOfGroup unused;
   std::make_shared<LeadGroup>(members_, unused.group).reset();
   const auto goodbye = wait_for_packet(other_.get(), soon(), nullptr);
@@ -553,7 +577,7 @@ struct Joined {
 Joined join(const ReplicaWorker& lead, const std::vector<ReplicaWorker>& workers,
             std::int32_t replica = 1,
             std::chrono::milliseconds limit = std::chrono::milliseconds(60000)) {
-  const auto members = WorkerMembers::make(lead.shape, {"lead", "member 1"}, kLong).value();
+  const auto members = WorkerMembers::make(lead.shape, {"lead", "member 1"}, kLimits).value();
   Joined joined;
   auto accepting = std::async(std::launch::async, [&] {
     return members->accept(lead, ReplicaClock::now() + limit, nullptr);
@@ -634,7 +658,7 @@ TEST(ReplicaGreeting, WithoutTheSecretThereIsNoLead) {
 // Connections that send anything, nothing, or the greeting of another secret; then the member.
 TEST(ReplicaGreeting, OtherConnectionsDoNotHoldTheLeadUp) {
   const ReplicaWorker own = worker_of({7, 2, 2});
-  const auto members = WorkerMembers::make(own.shape, {"lead", "member 1"}, kLong).value();
+  const auto members = WorkerMembers::make(own.shape, {"lead", "member 1"}, kLimits).value();
   auto accepting =
       std::async(std::launch::async, [&] { return members->accept(own, soon(), nullptr); });
   const auto connected = [&own] {
@@ -692,7 +716,7 @@ TEST(ReplicaGreeting, AMemberProvesNothingToAnotherLead) {
 
 TEST(ReplicaGreeting, CancelledWaitsEnd) {
   const ReplicaWorker own = worker_of({7, 2, 2});
-  const auto members = WorkerMembers::make(own.shape, {"lead", "member 1"}, kLong).value();
+  const auto members = WorkerMembers::make(own.shape, {"lead", "member 1"}, kLimits).value();
   const auto accepted = members->accept(own, soon(), [] { return true; });
   ASSERT_FALSE(accepted);
   EXPECT_EQ(accepted.error().code, Errc::failed);
