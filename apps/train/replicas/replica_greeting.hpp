@@ -103,7 +103,8 @@ struct LeadLink {
   bool dismissed = false;  // the run of the lead has ended before it used this process
 };
 // Connects, again and again until `deadline`, as replica `replica`. Errors: timeout; bad_input:
-// refused, or of another job; protocol; failed: cancelled. Each text is without names.
+// refused, or of another job; protocol; io: no memory or descriptors for that of the lead; failed:
+// cancelled. Each text is without names.
 Expected<LeadLink> join_lead(const ReplicaWorker& own, std::int32_t replica,
                              ReplicaClock::time_point deadline, const Cancelled& cancelled);
 

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -15,8 +16,27 @@
 namespace grapevine {
 namespace {
 
-// Of a connection that may be of another program.
+// Of a connection that may be of another program, once it has begun to send.
 constexpr ReplicaClock::duration kGreetingLimit = std::chrono::seconds(5);
+
+// Longest list of connections that have sent nothing.
+constexpr std::size_t kMostSilent = 64;
+
+// The first of `silent` that has sent something or has ended, taken out of it. Else waits a while
+// for one of them, or at the listener, and returns none.
+FileDescriptor wait_for_one(int listener, std::deque<FileDescriptor>& silent) {
+  std::vector<pollfd> waiting;
+  for (const FileDescriptor& each : silent) waiting.push_back({each.get(), POLLIN, 0});
+  waiting.push_back({listener, POLLIN, 0});
+  ::poll(waiting.data(), waiting.size(), static_cast<int>(to_seconds(kCancelPoll) * 1000));
+  for (std::size_t i = 0; i < silent.size(); ++i) {
+    if (waiting[i].revents == 0) continue;
+    FileDescriptor ready = std::move(silent[i]);
+    silent.erase(silent.begin() + static_cast<std::ptrdiff_t>(i));
+    return ready;
+  }
+  return {};
+}
 
 constexpr char kLost[] = "this process of the worker is lost";
 
@@ -73,7 +93,10 @@ Expected<void> WorkerMembers::accept(const ReplicaWorker& own, ReplicaClock::tim
                                      const Cancelled& cancelled) {
   const auto listener = shm::listen_at(own.socket_name());
   if (!listener)
-    return Error{Errc::io, "no socket for the processes of a worker: " + listener.error().message};
+    return Error{Errc::io, "no socket for the processes of a worker: " + listener.error().message +
+                               ": where another process has its name, set GRAPEVINE_JOB_TOKEN in "
+                               "all processes of the job, or another port (MASTER_PORT)"};
+  std::deque<FileDescriptor> silent;  // have sent nothing yet
   may_group_ = own.may_group;
   while (missing() > 0) {
     if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
@@ -83,16 +106,39 @@ Expected<void> WorkerMembers::accept(const ReplicaWorker& own, ReplicaClock::tim
                    fmt::format("{} has not joined its worker within --join-timeout: see its error, "
                                "or give a longer time",
                                name(missing()))};
-    FileDescriptor socket = shm::accept_from(listener->get());
-    if (socket.get() < 0) {
-      pollfd waiting{listener->get(), POLLIN, 0};
-      ::poll(&waiting, 1, static_cast<int>(to_seconds(kCancelPoll) * 1000));
-      continue;
-    }
+    if (auto admitted = admit(listener->get(), own, silent); !admitted) return admitted;
+    FileDescriptor socket = wait_for_one(listener->get(), silent);
+    if (socket.get() < 0) continue;
     const auto limit = std::min<ReplicaClock::time_point>(deadline, now + kGreetingLimit);
     if (auto taken = take(std::move(socket), own, limit, cancelled); !taken) return taken;
   }
   return {};
+}
+
+// All that wait at the listener. Those of other users, which may be many, take nobody's place.
+Expected<void> WorkerMembers::admit(int listener, const ReplicaWorker& own,
+                                    std::deque<FileDescriptor>& silent) {
+  for (;;) {
+    FileDescriptor socket = shm::accept_from(listener);
+    if (socket.get() < 0) {
+      const bool none_left = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+      return none_left ? Expected<void>(Error{Errc::io, shm::kNoDescriptors}) : Expected<void>();
+    }
+    if (!shm::is_same_user(socket.get())) {
+      refuse(own, "it runs as another user");
+      continue;
+    }
+    silent.push_back(std::move(socket));
+    if (silent.size() > kMostSilent) {
+      silent.pop_front();
+      refuse(own, "it sent nothing, and others wait");
+    }
+  }
+}
+
+void WorkerMembers::refuse(const ReplicaWorker& own, const std::string& why) {
+  if (const auto more = refused_.admit())
+    spdlog::warn("a connection to worker {} was refused: {}{}", own.worker, why, *more);
 }
 
 // Errors are those of a process of this job.
@@ -102,7 +148,7 @@ Expected<void> WorkerMembers::take(FileDescriptor socket, const ReplicaWorker& o
   const auto greeted = greet_member(socket.get(), own, memory_, here, deadline, cancelled);
   if (!greeted) {
     if (greeted.error().code == Errc::failed) return greeted.error();
-    spdlog::warn("a connection to worker {} was refused: {}", own.worker, greeted.error().message);
+    refuse(own, greeted.error().message);
     return {};
   }
   if (greeted->refusal == ReplicaRefusal::none) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -11,6 +12,7 @@
 #include "apps/train/replicas/replica_greeting.hpp"
 #include "gpu/compute.hpp"
 #include "gpu/replicas/gradient_group.hpp"
+#include "messages/text/log_limit.hpp"
 #include "messages/time.hpp"
 
 namespace grapevine {
@@ -35,8 +37,9 @@ class WorkerMembers {
   WorkerMembers& operator=(const WorkerMembers&) = delete;
 
   // Listens until all have joined. A connection that is not of this job is closed, and the log has
-  // a line. Errors: timeout: the first that has not joined by `deadline`; bad_input: a process of
-  // this job does not fit, with its name; io: no socket; failed: cancelled.
+  // a line; one that sends nothing delays no other. Errors: timeout: a process has not joined by
+  // `deadline`, with its name; bad_input: a process of this job does not fit, with its name; io: no
+  // socket, or no descriptors are left; failed: cancelled.
   Expected<void> accept(const ReplicaWorker& own, ReplicaClock::time_point deadline,
                         const Cancelled& cancelled);
 
@@ -73,6 +76,8 @@ class WorkerMembers {
 
   WorkerMembers(ReplicaMemory memory, std::vector<std::string> names,
                 const ReplicaLimits& limits);
+  Expected<void> admit(int listener, const ReplicaWorker& own, std::deque<FileDescriptor>& silent);
+  void refuse(const ReplicaWorker& own, const std::string& why);
   Expected<void> take(FileDescriptor socket, const ReplicaWorker& own,
                       ReplicaClock::time_point deadline, const Cancelled& cancelled);
   Expected<void> publish(std::uint64_t request, const GradientRequest& content);
@@ -88,6 +93,7 @@ class WorkerMembers {
   const std::vector<std::string> names_;
   const ReplicaLimits limits_;
   std::vector<Link> links_;  // by replica; each used by the thread of its replica
+  LogLimit refused_;
   bool may_group_ = false;
   bool grouped_ = false;  // members return no gradients: those of the group are the mean
   std::atomic<bool> abandoned_{false};
