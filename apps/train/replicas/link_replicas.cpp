@@ -114,7 +114,7 @@ Expected<ProcessGroups::Id> choose_process_group(const TrainJob& job,
     spdlog::info("{}by NCCL, on a GPU each", begin);
     return cuda_process_groups().make_id();
   }
-  const std::string why = replica.device.is_cpu()   ? "the devices are CPUs"
+  const std::string why = replica.device.is_cpu()   ? "the lead's device is a CPU"
                           : !replica.shared.empty() ? replica.shared
                                                     : "one of them has no GPU that is its own, or "
                                                       "this build has no NCCL";

@@ -42,7 +42,7 @@ ProcessResult run_quietly(const Arguments& arguments) {
   return run_process(arguments, options);
 }
 
-// Loss and accuracy of each step, without the columns that have times.
+// Of the summary, what training has computed and how many gradients it took.
 std::vector<std::string> losses_of(const fs::path& out) {
   const json summary = summary_of(out);
   return {summary.at("final_loss").dump(), summary.at("test_loss").dump(),
@@ -71,6 +71,11 @@ TEST(WorkerProcessesCommand, TrainsTheBitsOfSeveralDevicesInOneProcess) {
         small_job(algorithm, processes, {"--steps", "6", "--resume", processes.string()});
     const ProcessResult resumed = run_quietly(launched(4, longer));
     EXPECT_EQ(resumed.exit_code, 0) << resumed.describe();
+    const ProcessResult expected = run_quietly(launched(
+        2, small_job(algorithm, devices, {"--steps", "6", "--resume", devices.string()})));
+    EXPECT_EQ(expected.exit_code, 0) << expected.describe();
+    EXPECT_EQ(losses_of(processes), losses_of(devices));
+    EXPECT_EQ(read_file(processes / "model.pt"), read_file(devices / "model.pt"));
     const ProcessResult other =
         run_quietly(launched(2, with(longer, {"--steps", "8", "--processes-per-worker", "1"})));
     EXPECT_EQ(other.exit_code, 2) << other.describe();
