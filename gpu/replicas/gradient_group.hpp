@@ -54,6 +54,10 @@ class GradientGroup {
   // replica 0 has it: that one downloads the whole.
   virtual bool in_one_process() const { return true; }
 
+  // After an error: which replica's process is lost, as a line; empty: none that is known. The
+  // errors of the other replicas follow from it, and may come first. Any thread.
+  virtual std::string lost_replica() const { return {}; }
+
   // Where the replicas put the mean. REQUIRES: in_one_process().
   HostMean& host_mean() { return host_mean_; }
 

@@ -31,6 +31,8 @@ Gradient ReplicatedCompute::gradient(GradientRequest request) {
     result.error = first_error_;
   }
   if (!result.error.empty()) {
+    const std::string lost = group_ ? group_->lost_replica() : std::string();
+    if (!lost.empty()) result.error = lost;
     if (group_ && group_->in_one_process()) group_->host_mean().take();
     return result;
   }

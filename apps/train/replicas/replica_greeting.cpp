@@ -78,8 +78,8 @@ ReplicaRefusal judge(const ReplicaClaim& claim, const ReplicaWorker& own, std::i
   return shape == own.shape ? ReplicaRefusal::none : ReplicaRefusal::model;
 }
 
-// Errors: timeout, peer_down: the lead may answer another time; others: final. Those of this process
-// are, since the lead counts on it once it has sent its answer.
+// Errors: timeout, peer_down: the lead may answer another time; others: final. Those of this
+// process are, since the lead counts on it once it has sent its answer.
 Expected<LeadLink> greet_lead(FileDescriptor socket, const ReplicaWorker& own, std::int32_t replica,
                               ReplicaClock::time_point deadline, const Cancelled& cancelled) {
   const auto next = [&] { return wait_for_packet(socket.get(), deadline, cancelled); };

@@ -14,9 +14,9 @@
 
 namespace grapevine {
 
-// The group of a member, over processes. It is aborted at its end, unless the lead has dismissed the
-// member after a gradient: the end of NCCL's group waits for all processes, and those of a worker
-// that has failed do not come.
+// The group of a member, over processes. It is aborted at its end, unless the lead has dismissed
+// the member after a gradient: the end of NCCL's group waits for all processes, and those of a
+// worker that has failed do not come.
 class MemberGroup final : public GradientGroup {
  public:
   explicit MemberGroup(std::shared_ptr<GradientGroup> group) : group_(std::move(group)) {}
@@ -47,6 +47,8 @@ class MemberGroup final : public GradientGroup {
 // lives: a rank may wait for others. `compute`: of replica `replica`. `lead`: its name, for errors.
 // `stop_requested`: asked about ten times a second between requests; the run is the lead's, so the
 // first request goes to it, as SIGTERM, and the member serves until the lead has ended the run.
+// Gradients are computed on the calling thread, which may stay bound to the CPUs near the device
+// (bind_thread()): it should compute nothing else afterwards.
 // `compute` has link.group, where there is one, which is aborted as soon as the lead is lost.
 // Errors: peer_down: the lead is lost; protocol: it sends a malformed frame.
 Expected<void> serve_lead(Compute& compute, const LeadLink& link, std::int32_t replica,

@@ -172,6 +172,10 @@ Gradient WorkerMembers::gradient(std::int32_t replica, GradientRequest request) 
     auto made = ask(replica, request);
     if (made) return *std::move(made);
     to.lost = name(replica) + ": " + made.error().message;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!abandoned_ && first_lost_.empty()) first_lost_ = to.lost;
+    }
     ::shutdown(to.socket.get(), SHUT_RDWR);  // its next wait ends
   }
   failure.error = to.lost;
@@ -241,9 +245,21 @@ Expected<void> WorkerMembers::announce_group(const std::vector<std::uint8_t>& id
 }
 
 void WorkerMembers::abandon() {
-  abandoned_ = true;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::int32_t end = abandoned_ ? 0 : memory_.shape().replicas;
+    for (std::int32_t i = 1; first_lost_.empty() && i < end; ++i)
+      if (link(i).socket.get() >= 0 && has_ended(link(i).socket.get()))
+        first_lost_ = name(i) + ": " + kLost;
+    abandoned_ = true;
+  }
   for (const Link& to : links_)
     if (to.socket.get() >= 0) ::shutdown(to.socket.get(), SHUT_RDWR);
+}
+
+std::string WorkerMembers::first_lost() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return first_lost_;
 }
 
 void WorkerMembers::dismiss() {

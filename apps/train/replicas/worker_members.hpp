@@ -61,6 +61,9 @@ class WorkerMembers {
 
   // Ends all links: gradient() returns, and the members end. Any thread. Idempotent.
   void abandon();
+  // The first member whose link had ended before abandon(), or that was late or malformed, as an
+  // error; empty: none. Any thread.
+  std::string first_lost() const;
 
   // Tells the members that the run has ended. Those that wait for a request, or for the group, end
   // without an error. Idempotent.
@@ -97,8 +100,9 @@ class WorkerMembers {
   bool may_group_ = false;
   bool grouped_ = false;  // members return no gradients: those of the group are the mean
   std::atomic<bool> abandoned_{false};
-  std::mutex mutex_;
-  std::uint64_t published_ = 0;  // requests whose vectors were copied; guarded by mutex_
+  mutable std::mutex mutex_;     // guards the rest
+  std::uint64_t published_ = 0;  // requests whose vectors were copied
+  std::string first_lost_;
 };
 
 // The group of a lead, over processes: it ends together with the links, so that no member waits in
@@ -123,6 +127,7 @@ class LeadGroup final : public GradientGroup {
     return group_->all_reduce_mean(replica, gradient);
   }
   bool in_one_process() const override { return false; }
+  std::string lost_replica() const override { return members_->first_lost(); }
   void abort() override {
     members_->abandon();
     group_->abort();
