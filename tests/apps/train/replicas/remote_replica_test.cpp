@@ -682,11 +682,13 @@ TEST(ReplicaGreeting, OtherConnectionsDoNotHoldTheLeadUp) {
   const auto members = WorkerMembers::make(own.shape, {"lead", "member 1"}, kLimits).value();
   auto accepting =
       std::async(std::launch::async, [&] { return members->accept(own, soon(), nullptr); });
-  const auto connected = [&own] {
-    for (;;) {
+  const auto connected = [&own, limit = soon()] {
+    while (ReplicaClock::now() < limit) {
       if (auto socket = shm::connect_to(own.socket_name())) return *std::move(socket);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
+    ADD_FAILURE() << "the lead does not listen";
+    return FileDescriptor();
   };
   const std::vector<char> noise(400, 'n');
   for (const std::size_t bytes : {std::size_t{1}, sizeof(ReplicaHello), std::size_t{400}}) {
