@@ -199,6 +199,11 @@ std::string why_shared(const Devices& devices, const Expected<std::vector<std::s
 // Of a step that waits for its batch, twice for the group and for the device, each as long as that.
 Duration replicas_limit(const TrainJob& job) { return 4 * first_step_limit(job.options); }
 
+// The same of a member, which has taken its first step before the others count.
+ReplicaLimits member_limits(const TrainJob& job) {
+  return {replicas_limit(job), 4 * from_seconds(job.options.timeout_s)};
+}
+
 // Of the job's model, whatever it will compute on.
 Expected<ReplicaShape> replica_shape(const TrainJob& job) {
   auto model = job.model(seed_of(job.options));
@@ -221,7 +226,7 @@ Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, Rank rank, 
   if (!shape) return shape.error();
   job.parameters = shape->parameters;
   const auto group = link_replicas(
-      job, {"rank " + std::to_string(rank), *shape, device, shared, replicas_limit(job)});
+      job, {"rank " + std::to_string(rank), *shape, device, shared, member_limits(job)});
   if (!group) return group.error();
   job.process_group = *group;
   auto own = make_replica(job, rank, device,

@@ -39,20 +39,24 @@ class GradientGroup {
   // all_reduce_mean(), on a thread of its own and in the stream that reads `flat` (flat float32 of
   // replicas * n elements, on the replica's device). It has the replica's slice, the elements
   // [replica * n, (replica + 1) * n); behind what is in the stream it becomes all slices,
-  // bit-identical on all. May return before that is done, but not before all replicas have
-  // called it. Errors: those of all_reduce_mean().
+  // bit-identical on all. May return before that is done, but not before all replicas of
+  // this process have called it. Errors: those of all_reduce_mean().
   virtual Expected<void> all_gather(std::size_t replica, at::Tensor& flat) = 0;
 
   // Called by each replica once for every pass, on a thread of its own and in the stream that
   // `gradient` (flat float32, on the replica's device) was computed in: behind what is there,
   // `gradient` becomes the mean over all replicas, bit-identical on all. May return before that is
-  // done, but not before all replicas have called it. Errors: a replica did not arrive in time, or
-  // the group was aborted; it is of no use then.
+  // done, but not before all replicas of this process have called it. Errors: a replica did not
+  // arrive in time, or the group was aborted; it is of no use then.
   virtual Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) = 0;
 
   // False: other replicas are in other processes, so that they cannot put slices of the mean where
   // replica 0 has it: that one downloads the whole.
   virtual bool in_one_process() const { return true; }
+
+  // After an error: which replica's process is lost, as a line; empty: none that is known. The
+  // errors of the other replicas follow from it, and may come first. Any thread.
+  virtual std::string lost_replica() const { return {}; }
 
   // Where the replicas put the mean. REQUIRES: in_one_process().
   HostMean& host_mean() { return host_mean_; }

@@ -31,7 +31,9 @@ Gradient ReplicatedCompute::gradient(GradientRequest request) {
     result.error = first_error_;
   }
   if (!result.error.empty()) {
-    if (group_) group_->host_mean().take();
+    const std::string lost = group_ ? group_->lost_replica() : std::string();
+    if (!lost.empty()) result.error = lost;
+    if (group_ && group_->in_one_process()) group_->host_mean().take();
     return result;
   }
 
@@ -57,8 +59,10 @@ Gradient ReplicatedCompute::gradient(GradientRequest request) {
   return result;
 }
 
-// From slices of all replicas; of devices in the host's memory the first one's is the whole.
+// From slices of all replicas; of devices in the host's memory, and over processes, the first one's
+// is the whole.
 FrozenTensor ReplicatedCompute::value_of_group(std::vector<Gradient>& parts) {
+  if (!group_->in_one_process()) return std::move(parts[0].value);
   at::Tensor mean = group_->host_mean().take();
   return mean.defined() ? FrozenTensor::freeze(std::move(mean)) : std::move(parts[0].value);
 }

@@ -35,21 +35,26 @@ std::unique_ptr<Transfers> transfers_of(const StagerConfig& config) {
 
 }  // namespace
 
-template <class Copies>
-bool StagerState::succeeds(const LocalPeerActor& peer, Copies copies) {
+template <class Work, class Text>
+bool StagerState::succeeds(const LocalPeerActor& peer, Work work, Text what) {
   Expected<void> done;
   try {
-    done = copies();
+    done = work();
   } catch (...) {
     done = Error{Errc::failed, exception_line(std::current_exception())};
   }
   if (!done)
     caf::anon_send(peer, StagingFailed{{done.error().code,
-                                        fmt::format("rank {}: a message between {} and the host's "
-                                                    "memory: {}",
-                                                    config.rank, config.device->device().str(),
+                                        fmt::format("rank {}: {}: {}", config.rank, what(),
                                                     done.error().message)}});
   return done.ok();
+}
+
+template <class Copies>
+bool StagerState::copying_succeeds(const LocalPeerActor& peer, Copies copies) {
+  return succeeds(peer, std::move(copies), [this] {
+    return "a message between " + config.device->device().str() + " and the host's memory";
+  });
 }
 
 Expected<void> StagerState::make_ready(Envelope& envelope) {
@@ -103,11 +108,12 @@ OutgoingStagerActor::behavior_type outgoing_stager(
   state.transfers = transfers_of(state.config);
   return {[self, &state](Envelope& envelope) {
             const auto peer = caf::actor_cast<LocalPeerActor>(self->current_sender());
-            state.succeeds(peer, [&]() -> Expected<void> {
-              if (auto ready = state.make_ready(envelope); !ready) return ready;
+            if (!state.copying_succeeds(peer, [&] { return state.make_ready(envelope); })) return;
+            const auto send = [&]() -> Expected<void> {
               state.config.transport->send(std::move(envelope));  // may copy, too: auto.cpp
               return {};
-            });
+            };
+            state.succeeds(peer, send, [] { return "a message could not be sent"; });
           },
           [](Ping) { return Pong{}; }};
 }
@@ -123,7 +129,8 @@ IncomingStagerActor::behavior_type incoming_stager(
   return {
       [&state, peer](Envelope& envelope) {
         const bool is_here = state.config.transport->by_reference(envelope.from, state.config.rank);
-        if (is_here || state.succeeds(peer, [&] { return state.copy_to_device(envelope.payload); }))
+        const auto copy = [&] { return state.copy_to_device(envelope.payload); };
+        if (is_here || state.copying_succeeds(peer, copy))
           caf::anon_send(peer, std::move(envelope));
       },
       [self, peer, outgoing](PeerLost& lost) {

@@ -21,10 +21,13 @@ struct StagerConfig {
 };
 
 struct StagerState {
-  // Runs `copies`, which returns Expected<void>. Where it fails or throws, the peer gets
-  // StagingFailed.
+  // Runs `work`, which returns Expected<void>. Where it fails or throws, the peer gets
+  // StagingFailed, with the text what() before the error.
+  template <class Work, class Text>
+  bool succeeds(const LocalPeerActor& peer, Work work, Text what);
+  // The same of copies between the device and the host.
   template <class Copies>
-  bool succeeds(const LocalPeerActor& peer, Copies copies);
+  bool copying_succeeds(const LocalPeerActor& peer, Copies copies);
   // The host has waited for the only tensor of the message, or has copied all of them, as it does
   // where the links of the process have many bytes to send.
   Expected<void> make_ready(Envelope& envelope);

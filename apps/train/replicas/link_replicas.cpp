@@ -87,11 +87,12 @@ Expected<std::shared_ptr<GradientGroup>> join_as_member(TrainJob& job, const Lin
                  lead_name(job) + ", the lead of this process's worker, is lost"};
   const auto id = read_group(*packet);
   if (!id) return of_member(job, id.error());
-  auto group = join_group(job, replica, *id);
+  lead->dismissed = !id->has_value();
+  auto group = join_group(job, replica, id->value_or(ProcessGroups::Id()));
   if (!group) return group;
-  lead->group = *group;
+  if (*group) lead->group = std::make_shared<MemberGroup>(*std::move(group));
   job.lead = std::make_shared<LeadLink>(*std::move(lead));
-  return group;
+  return job.lead->group;
 }
 
 std::vector<std::string> replica_names(const TrainJob& job, const std::string& rank) {
@@ -113,7 +114,7 @@ Expected<ProcessGroups::Id> choose_process_group(const TrainJob& job,
     spdlog::info("{}by NCCL, on a GPU each", begin);
     return cuda_process_groups().make_id();
   }
-  const std::string why = replica.device.is_cpu()   ? "the devices are CPUs"
+  const std::string why = replica.device.is_cpu()   ? "the lead's device is a CPU"
                           : !replica.shared.empty() ? replica.shared
                                                     : "one of them has no GPU that is its own, or "
                                                       "this build has no NCCL";
@@ -125,14 +126,14 @@ Expected<ProcessGroups::Id> choose_process_group(const TrainJob& job,
 Expected<std::shared_ptr<GradientGroup>> accept_as_lead(TrainJob& job, const LinkedReplica& replica,
                                                         ReplicaClock::time_point deadline) {
   auto members =
-      WorkerMembers::make(replica.shape, replica_names(job, replica.rank), replica.timeout);
+      WorkerMembers::make(replica.shape, replica_names(job, replica.rank), replica.limits);
   if (!members) return members.error();
   job.members = *std::move(members);
   if (auto all = job.members->accept(worker_of(job, replica), deadline, nullptr); !all)
     return all.error();
   const auto id = choose_process_group(job, replica);
   if (!id) return id.error();
-  job.members->announce_group(*id);
+  if (auto announced = job.members->announce_group(*id); !announced) return announced.error();
   auto group = join_group(job, replica, *id);
   if (!group || !*group) return group;
   return std::shared_ptr<GradientGroup>(std::make_shared<LeadGroup>(job.members, *group));
@@ -150,8 +151,13 @@ Expected<std::shared_ptr<GradientGroup>> link_replicas(TrainJob& job,
 }
 
 Expected<void> serve_lead_of(TrainJob& job, const std::function<bool()>& stop_requested) {
+  if (job.lead->dismissed) return {};
   Compute& own = *job.run.computes[static_cast<std::size_t>(job.local_ranks.front())];
-  return serve_lead(own, *job.lead, job.processes.replica, lead_name(job), stop_requested);
+  auto served =
+      serve_lead(own, *job.lead, job.processes.replica, lead_name(job), stop_requested);
+  if (const auto group = std::dynamic_pointer_cast<MemberGroup>(job.lead->group); group && served)
+    group->dismiss();
+  return served;
 }
 
 }  // namespace grapevine

@@ -95,11 +95,14 @@ ReplicaGroup group_of(const std::vector<std::uint8_t>& id) {
   return group;
 }
 
-Expected<std::vector<std::uint8_t>> read_group(const shm::Packet& packet) {
+Expected<std::optional<std::vector<std::uint8_t>>> read_group(const shm::Packet& packet) {
+  using Id = std::vector<std::uint8_t>;
+  ReplicaGoodbye goodbye;
+  if (read_frame(packet, ReplicaFrame::goodbye, goodbye)) return std::optional<Id>();
   ReplicaGroup group;
   if (!read_frame(packet, ReplicaFrame::group, group) || group.id_bytes > kGroupIdBytes)
     return bad_frame("no group");
-  return std::vector<std::uint8_t>(group.id.begin(), group.id.begin() + group.id_bytes);
+  return std::optional<Id>(Id(group.id.begin(), group.id.begin() + group.id_bytes));
 }
 
 Expected<std::optional<ReplicaTask>> read_task(const shm::Packet& packet) {

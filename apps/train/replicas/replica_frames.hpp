@@ -1,7 +1,8 @@
 // What a lead and its members send each other after the greeting: one packet each, of a fixed
 // length. The vectors beside it are in their shared memory (replica_memory.hpp).
 //
-//   lead → member  ReplicaGroup, once all have joined: how gradients are summed
+//   lead → member  ReplicaGroup, once all have joined: how gradients are summed; or ReplicaGoodbye:
+//                  the lead has failed before
 //   lead → member  ReplicaTask: compute this gradient; or ReplicaGoodbye: the run has ended
 //   member → lead  ReplicaResult
 //
@@ -68,8 +69,8 @@ Gradient gradient_of(const ReplicaResult& result);
 
 // `id`: of the group that all replicas join; empty: none. REQUIRES: at most kGroupIdBytes.
 ReplicaGroup group_of(const std::vector<std::uint8_t>& id);
-// The same id. Errors (protocol): no such frame.
-Expected<std::vector<std::uint8_t>> read_group(const shm::Packet& packet);
+// The same id; nothing: goodbye. Errors (protocol): no such frame.
+Expected<std::optional<std::vector<std::uint8_t>>> read_group(const shm::Packet& packet);
 
 // What a member receives; nothing: goodbye. Errors (protocol): no such frame.
 Expected<std::optional<ReplicaTask>> read_task(const shm::Packet& packet);

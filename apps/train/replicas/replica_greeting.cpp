@@ -78,7 +78,8 @@ ReplicaRefusal judge(const ReplicaClaim& claim, const ReplicaWorker& own, std::i
   return shape == own.shape ? ReplicaRefusal::none : ReplicaRefusal::model;
 }
 
-// Errors: protocol, bad_input: final; others: the lead may answer another time.
+// Errors: timeout, peer_down: the lead may answer another time; others: final. Those of this
+// process are, since the lead counts on it once it has sent its answer.
 Expected<LeadLink> greet_lead(FileDescriptor socket, const ReplicaWorker& own, std::int32_t replica,
                               ReplicaClock::time_point deadline, const Cancelled& cancelled) {
   const auto next = [&] { return wait_for_packet(socket.get(), deadline, cancelled); };
@@ -110,7 +111,7 @@ Expected<LeadLink> greet_lead(FileDescriptor socket, const ReplicaWorker& own, s
   if (!read_greeting(*last, 1, answer)) return malformed();
   auto memory = ReplicaMemory::open(std::move(last->descriptors.front()), own.shape);
   if (!memory) return memory.error();
-  return LeadLink{std::move(socket), *std::move(memory)};
+  return LeadLink{nullptr, *std::move(memory), std::move(socket)};
 }
 
 }  // namespace
@@ -198,11 +199,10 @@ Expected<LeadLink> join_lead(const ReplicaWorker& own, std::int32_t replica,
       auto joined = greet_lead(*std::move(socket), own, replica, deadline, cancelled);
       if (joined) return joined;
       why = joined.error();
+      if (why.code != Errc::timeout && why.code != Errc::peer_down) return why;
     } else {
       why = socket.error();
     }
-    if (why.code == Errc::bad_input || why.code == Errc::protocol || why.code == Errc::failed)
-      return why;
     if (ReplicaClock::now() >= deadline) return Error{Errc::timeout, why.message};
     if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
     std::this_thread::sleep_for(kDialPause);

@@ -94,14 +94,17 @@ Expected<GreetedMember> greet_member(int socket, const ReplicaWorker& own,
                                      const std::function<bool(std::int32_t replica)>& joined,
                                      ReplicaClock::time_point deadline, const Cancelled& cancelled);
 
-// A member's end of the link.
+// A member's end of the link. The socket closes first: the end of a group may wait for the lead,
+// which does not wait for a member whose socket has closed.
 struct LeadLink {
-  FileDescriptor socket;
+  std::shared_ptr<GradientGroup> group;  // of all replicas; null: the lead sums
   ReplicaMemory memory;
-  std::shared_ptr<GradientGroup> group = nullptr;  // of all replicas; null: the lead sums
+  FileDescriptor socket;
+  bool dismissed = false;  // the run of the lead has ended before it used this process
 };
 // Connects, again and again until `deadline`, as replica `replica`. Errors: timeout; bad_input:
-// refused, or of another job; protocol; failed: cancelled. Each text is without names.
+// refused, or of another job; protocol; io: no memory or descriptors for that of the lead; failed:
+// cancelled. Each text is without names.
 Expected<LeadLink> join_lead(const ReplicaWorker& own, std::int32_t replica,
                              ReplicaClock::time_point deadline, const Cancelled& cancelled);
 

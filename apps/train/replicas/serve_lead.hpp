@@ -1,20 +1,56 @@
 // The work of a member: gradients for the lead of its worker, until the lead ends.
 #pragma once
+#include <atomic>
+#include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "apps/train/replicas/replica_greeting.hpp"
 #include "gpu/compute.hpp"
+#include "gpu/replicas/gradient_group.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {
+
+// The group of a member, over processes. It is aborted at its end, unless the lead has dismissed
+// the member after a gradient: the end of NCCL's group waits for all processes, and those of a
+// worker that has failed do not come.
+class MemberGroup final : public GradientGroup {
+ public:
+  explicit MemberGroup(std::shared_ptr<GradientGroup> group) : group_(std::move(group)) {}
+  ~MemberGroup() override {
+    if (!used_ || !dismissed_) group_->abort();
+  }
+  MemberGroup(const MemberGroup&) = delete;
+  MemberGroup& operator=(const MemberGroup&) = delete;
+
+  Expected<void> all_gather(std::size_t replica, at::Tensor& flat) override {
+    return group_->all_gather(replica, flat);
+  }
+  Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
+    used_ = true;
+    return group_->all_reduce_mean(replica, gradient);
+  }
+  bool in_one_process() const override { return false; }
+  void abort() override { group_->abort(); }
+  // The lead ends its part of the group as well.
+  void dismiss() { dismissed_ = true; }
+
+ private:
+  const std::shared_ptr<GradientGroup> group_;
+  std::atomic<bool> used_{false}, dismissed_{false};
+};
 
 // Returns when the lead reports that the run has ended. Waits for requests as long as the lead
 // lives: a rank may wait for others. `compute`: of replica `replica`. `lead`: its name, for errors.
 // `stop_requested`: asked about ten times a second between requests; the run is the lead's, so the
 // first request goes to it, as SIGTERM, and the member serves until the lead has ended the run.
+// Gradients are computed on the calling thread, which may stay bound to the CPUs near the device
+// (bind_thread()): it should compute nothing else afterwards.
 // `compute` has link.group, where there is one, which is aborted as soon as the lead is lost.
-// Errors: peer_down: the lead is lost; protocol: it sends what none sends.
+// Errors: peer_down: the lead is lost; protocol: it sends a malformed frame.
 Expected<void> serve_lead(Compute& compute, const LeadLink& link, std::int32_t replica,
                           const std::string& lead, const std::function<bool()>& stop_requested);
 

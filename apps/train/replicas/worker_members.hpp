@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -11,30 +12,42 @@
 #include "apps/train/replicas/replica_greeting.hpp"
 #include "gpu/compute.hpp"
 #include "gpu/replicas/gradient_group.hpp"
+#include "messages/text/log_limit.hpp"
 #include "messages/time.hpp"
 
 namespace grapevine {
+
+// The longest waits for a gradient of a member.
+struct ReplicaLimits {
+  Duration first;  // until its first one has come: models and data are warmed up
+  Duration usual;  // then; more, up to `first`, where one has taken more than a quarter of this
+};
 
 // The links to replicas 1 … replicas - 1. gradient() may be called for different replicas at once,
 // each on a thread of its own; all others on one thread, while none of these runs.
 class WorkerMembers {
  public:
-  // `timeout`: longest wait for a gradient. `names`: of the replicas, for errors, from replica 0.
-  // Errors (io): no shared memory.
+  // `names`: of the replicas, for errors, from replica 0. Errors (io): no shared memory.
   static Expected<std::shared_ptr<WorkerMembers>> make(const ReplicaShape& shape,
                                                        std::vector<std::string> names,
-                                                       Duration timeout);
+                                                       const ReplicaLimits& limits);
+  // A process that ends before its run does, for example without a folder, dismisses its members.
+  ~WorkerMembers() { dismiss(); }
+  WorkerMembers(const WorkerMembers&) = delete;
+  WorkerMembers& operator=(const WorkerMembers&) = delete;
 
   // Listens until all have joined. A connection that is not of this job is closed, and the log has
-  // a line. Errors: timeout: the first that has not joined by `deadline`; bad_input: a process of
-  // this job does not fit, with its name; io: no socket; failed: cancelled.
+  // a line; one that sends nothing delays no other. Errors: timeout: a process has not joined by
+  // `deadline`, with its name; bad_input: a process of this job does not fit, with its name; io: no
+  // socket, or no descriptors are left; failed: cancelled.
   Expected<void> accept(const ReplicaWorker& own, ReplicaClock::time_point deadline,
                         const Cancelled& cancelled);
 
   // After accept(): whether all processes may join a group.
   bool may_group() const { return may_group_; }
   // Tells the members how gradients are summed. `id`: of the group that they join; empty: here.
-  void announce_group(const std::vector<std::uint8_t>& id);
+  // Errors (peer_down): a member is lost, with its name: a group would wait for it.
+  Expected<void> announce_group(const std::vector<std::uint8_t>& id);
 
   // For tests: a replica whose greeting is over.
   void adopt(std::int32_t replica, FileDescriptor socket);
@@ -42,14 +55,18 @@ class WorkerMembers {
 
   // Of a member. Each of the members gets the same requests, in the same order: the first call of a
   // request copies z for all. The vectors of the result are in the shared memory, until the next
-  // request. A member that is lost, late, or sends what none sends, fails this request and all
+  // request. A member that is lost, late, or sends a malformed frame, fails this request and all
   // later ones: Gradient::error, without the replica's number.
   Gradient gradient(std::int32_t replica, GradientRequest request);
 
   // Ends all links: gradient() returns, and the members end. Any thread. Idempotent.
   void abandon();
+  // The first member whose link had ended before abandon(), or that was late or malformed, as an
+  // error; empty: none. Any thread.
+  std::string first_lost() const;
 
-  // Tells the members that the run has ended.
+  // Tells the members that the run has ended. Those that wait for a request, or for the group, end
+  // without an error. Idempotent.
   void dismiss();
 
  private:
@@ -57,12 +74,18 @@ class WorkerMembers {
     FileDescriptor socket;
     std::string lost;            // why it is of no use; empty: it is
     std::uint64_t requests = 0;  // so far
+    Duration slowest{0};         // answer; 0: none yet
   };
 
-  WorkerMembers(ReplicaMemory memory, std::vector<std::string> names, Duration timeout);
+  WorkerMembers(ReplicaMemory memory, std::vector<std::string> names,
+                const ReplicaLimits& limits);
+  Expected<void> admit(int listener, const ReplicaWorker& own, std::deque<FileDescriptor>& silent);
+  void refuse(const ReplicaWorker& own, const std::string& why);
   Expected<void> take(FileDescriptor socket, const ReplicaWorker& own,
                       ReplicaClock::time_point deadline, const Cancelled& cancelled);
   Expected<void> publish(std::uint64_t request, const GradientRequest& content);
+  // Of a gradient that is asked for now.
+  Duration limit_of(const Link& to) const;
   Expected<Gradient> ask(std::int32_t replica, GradientRequest& request);
   Link& link(std::int32_t replica) { return links_[static_cast<std::size_t>(replica)]; }
   // Of the first that is not here; 0: all are.
@@ -71,29 +94,40 @@ class WorkerMembers {
 
   const ReplicaMemory memory_;
   const std::vector<std::string> names_;
-  const Duration timeout_;
+  const ReplicaLimits limits_;
   std::vector<Link> links_;  // by replica; each used by the thread of its replica
+  LogLimit refused_;
   bool may_group_ = false;
   bool grouped_ = false;  // members return no gradients: those of the group are the mean
   std::atomic<bool> abandoned_{false};
-  std::mutex mutex_;
-  std::uint64_t published_ = 0;  // requests whose vectors were copied; guarded by mutex_
+  mutable std::mutex mutex_;     // guards the rest
+  std::uint64_t published_ = 0;  // requests whose vectors were copied
+  std::string first_lost_;
 };
 
 // The group of a lead, over processes: it ends together with the links, so that no member waits in
-// it.
+// it. Its end dismisses the members first, as that of NCCL waits for theirs. One in which nothing
+// was computed is aborted: other processes may have failed before they would end theirs.
 class LeadGroup final : public GradientGroup {
  public:
   LeadGroup(std::shared_ptr<WorkerMembers> members, std::shared_ptr<GradientGroup> group)
       : members_(std::move(members)), group_(std::move(group)) {}
+  ~LeadGroup() override {
+    members_->dismiss();
+    if (!used_) group_->abort();
+  }
+  LeadGroup(const LeadGroup&) = delete;
+  LeadGroup& operator=(const LeadGroup&) = delete;
 
   Expected<void> all_gather(std::size_t replica, at::Tensor& flat) override {
     return group_->all_gather(replica, flat);
   }
   Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
+    used_ = true;
     return group_->all_reduce_mean(replica, gradient);
   }
   bool in_one_process() const override { return false; }
+  std::string lost_replica() const override { return members_->first_lost(); }
   void abort() override {
     members_->abandon();
     group_->abort();
@@ -102,6 +136,7 @@ class LeadGroup final : public GradientGroup {
  private:
   const std::shared_ptr<WorkerMembers> members_;
   const std::shared_ptr<GradientGroup> group_;
+  std::atomic<bool> used_{false};
 };
 
 // A replica in another process. The initial vectors are those of the lead's replica, which has the

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -30,6 +31,7 @@ namespace remote_replica_test {
 
 constexpr std::int64_t kBatch = 12;
 constexpr Duration kLong = std::chrono::seconds(60);
+constexpr ReplicaLimits kLimits{kLong, kLong};
 constexpr std::int32_t kReplicas = 3;
 
 DescriptorPair socket_pair() {
@@ -112,7 +114,7 @@ void expect_same(const Gradient& found, const Gradient& expected) {
 TEST(RemoteReplica, ComputesTheBitsOfReplicasInOneProcess) {
   at::set_num_threads(1);
   const auto local = local_worker();
-  const auto members = WorkerMembers::make(shape_of(*local), names(), kLong).value();
+  const auto members = WorkerMembers::make(shape_of(*local), names(), kLimits).value();
   const ReplicaWorker own = worker_of(shape_of(*local));
   std::vector<std::future<std::string>> served;
   for (std::int32_t i = 1; i < kReplicas; ++i)
@@ -213,7 +215,7 @@ std::unique_ptr<Compute> device_replica(std::int32_t index, std::shared_ptr<Grad
 class GroupedWorker {
  public:
   explicit GroupedWorker(const ReplicaShape& shape) {
-    members_ = WorkerMembers::make(shape, names(), kLong).value();
+    members_ = WorkerMembers::make(shape, names(), kLimits).value();
     for (std::int32_t i = 1; i < kReplicas; ++i) {
       auto pair = socket_pair();
       members_->adopt(i, std::move(pair[0]));
@@ -222,7 +224,7 @@ class GroupedWorker {
         return serve(i, std::move(end), std::move(memory));
       }));
     }
-    members_->announce_group({1, 2, 3});
+    EXPECT_TRUE(members_->announce_group({1, 2, 3}));
     const auto group = std::make_shared<LeadGroup>(members_, group_);
     std::vector<std::unique_ptr<Compute>> all;
     all.push_back(device_replica(0, group));
@@ -274,13 +276,13 @@ class GroupedWorker {
     const auto packet = wait_for_packet(end.get(), soon(), nullptr);
     if (!packet) return packet.error().message;
     const auto id = read_group(*packet);
-    if (!id || *id != std::vector<std::uint8_t>{1, 2, 3}) return "no group";
+    if (!id || !*id || **id != std::vector<std::uint8_t>{1, 2, 3}) return "no group";
     const int socket = end.get();
     const std::atomic<bool> never{false};
     Losing compute(device_replica(i, group_), i == 2 ? loses_ : never, socket);
     std::shared_ptr<GradientGroup> group = group_;
     if (i == 2) group = std::make_shared<GroupOfTheDead>(group_);
-    const LeadLink link{std::move(end), std::move(memory), group};
+    const LeadLink link{group, std::move(memory), std::move(end)};
     const auto done = serve_lead(compute, link, i, "lead", [] { return false; });
     return done ? "" : done.error().message;
   }
@@ -313,6 +315,7 @@ TEST(GroupedReplicas, ALostMemberEndsTheStepOfAll) {
   GroupedWorker grouped(shape_of(*local));
   ASSERT_EQ(grouped.compute().gradient(request_at(*local, 0, {})).error, "");
   grouped.lose_a_member();
+  // Whichever replica reports its error first: the group's may come before that of the link.
   EXPECT_EQ(grouped.compute().gradient(request_at(*local, 1, {})).error,
             "second member: this process of the worker is lost");
   for (const std::string& why : grouped.wait()) EXPECT_NE(why, "");
@@ -325,7 +328,7 @@ TEST(GroupedReplicas, AMemberLeavesTheGroupOfALostLead) {
   const auto group = std::make_shared<ProcessesGroup>();
   const auto compute = device_replica(1, group);
   auto pair = socket_pair();
-  const LeadLink link{std::move(pair[1]), ReplicaMemory::make(shape_of(*compute)).value(), group};
+  const LeadLink link{group, ReplicaMemory::make(shape_of(*compute)).value(), std::move(pair[1])};
   const ReplicaTask task = task_of(request_at(*compute, 0, {}));
   ASSERT_TRUE(shm::send_packet(pair[0].get(), &task, sizeof task));
   auto served = std::async(std::launch::async, [&] {
@@ -343,8 +346,8 @@ TEST(GroupedReplicas, AMemberLeavesTheGroupOfALostLead) {
 // A lead whose first member is what the test does at the other end.
 class OneMember : public testing::Test {
  protected:
-  void begin(Duration timeout) {
-    members_ = WorkerMembers::make({kElements, 0, 2}, {"lead", "member 1"}, timeout).value();
+  void begin(const ReplicaLimits& limits = kLimits) {
+    members_ = WorkerMembers::make({kElements, 0, 2}, {"lead", "member 1"}, limits).value();
     auto pair = socket_pair();
     members_->adopt(1, std::move(pair[0]));
     other_ = std::move(pair[1]);
@@ -375,8 +378,8 @@ class OneMember : public testing::Test {
   FileDescriptor other_;
 };
 
-TEST_F(OneMember, ThatAnswersIsHeard) {
-  begin(kLong);
+TEST_F(OneMember, ThatAnswersIsUsed) {
+  begin();
   members_->memory().gradient_of(1).fill_(7);
   ReplicaResult result;
   result.step = 3;
@@ -391,7 +394,7 @@ TEST_F(OneMember, ThatAnswersIsHeard) {
 }
 
 TEST_F(OneMember, ThatFailsSaysWhyAndStays) {
-  begin(kLong);
+  begin();
   ReplicaResult result;
   const std::string why = "no such batch";
   std::copy(why.begin(), why.end(), result.error.begin());
@@ -407,7 +410,7 @@ TEST_F(OneMember, ThatFailsSaysWhyAndStays) {
 }
 
 TEST_F(OneMember, ThatDiesIsLostAtOnceAndForGood) {
-  begin(kLong);
+  begin();
   const auto dying = std::async(std::launch::async, [this] {
     static_cast<void>(wait_for_packet(other_.get(), soon(), nullptr));
     other_.reset();
@@ -418,14 +421,39 @@ TEST_F(OneMember, ThatDiesIsLostAtOnceAndForGood) {
 }
 
 TEST_F(OneMember, ThatIsSilentIsGivenUpInTime) {
-  begin(std::chrono::milliseconds(50));
+  begin({std::chrono::milliseconds(50), kLong});
   const std::string error = ask(0).error;
   EXPECT_NE(error.find("member 1: no gradient came within"), std::string::npos) << error;
-  // It learns of it: its next wait ends.
+  // Its next wait ends.
   ASSERT_TRUE(wait_for_packet(other_.get(), soon(), nullptr));  // the task
   const auto next = wait_for_packet(other_.get(), soon(), nullptr);
   ASSERT_FALSE(next);
   EXPECT_EQ(next.error().code, Errc::peer_down);
+  members_->abandon();
+  EXPECT_EQ(members_->first_lost(), error);
+}
+
+// A first gradient may take longer than all others. The lead would wait a minute here, not 50 ms.
+TEST_F(OneMember, HasLessTimeOnceItHasAnswered) {
+  begin({kLong, std::chrono::milliseconds(50)});
+  const auto answered = answer(bytes_of(ReplicaResult{}));
+  EXPECT_EQ(ask(0).error, "");
+  answered.wait();
+  const std::string error = ask(1).error;
+  EXPECT_NE(error.find("member 1: no gradient came within 0 s (four times --timeout"),
+            std::string::npos)
+      << error;
+}
+
+// A group of NCCL would wait for it.
+TEST_F(OneMember, ThatIsLostIsReportedBeforeOthersJoinAGroup) {
+  begin();
+  EXPECT_TRUE(members_->announce_group({1, 2, 3}));
+  other_.reset();
+  const auto announced = members_->announce_group({1, 2, 3});
+  ASSERT_FALSE(announced);
+  EXPECT_EQ(announced.error().code, Errc::peer_down);
+  EXPECT_EQ(announced.error().message, "member 1: this process of the worker is lost");
 }
 
 TEST_F(OneMember, ThatSendsMalformedFramesIsLost) {
@@ -442,7 +470,7 @@ TEST_F(OneMember, ThatSendsMalformedFramesIsLost) {
                                                   bytes_of(hostile)};
   for (const auto& bytes : answers) {
     SCOPED_TRACE(bytes.size());
-    begin(kLong);
+    begin();
     const auto answered = answer(bytes);
     EXPECT_NE(ask(0).error, "");
     answered.wait();
@@ -451,10 +479,87 @@ TEST_F(OneMember, ThatSendsMalformedFramesIsLost) {
 }
 
 TEST_F(OneMember, RequestsOfAnotherSizeAreRefused) {
-  begin(kLong);
+  begin();
   GradientRequest request;
   request.z = FrozenTensor::freeze(at::ones({kElements + 1}));
   EXPECT_NE(members_->gradient(1, std::move(request)).error, "");
+}
+
+// Its process ends before its run has begun, or by an error.
+TEST_F(OneMember, IsDismissedByALeadThatEnds) {
+  begin();
+  members_ = nullptr;
+  const auto last = wait_for_packet(other_.get(), soon(), nullptr);
+  ASSERT_TRUE(last);
+  const auto task = read_task(*last);
+  ASSERT_TRUE(task);
+  EXPECT_FALSE(task->has_value());
+  // In place of the group as well.
+  const auto id = read_group(*last);
+  ASSERT_TRUE(id);
+  EXPECT_FALSE(id->has_value());
+  EXPECT_FALSE(wait_for_packet(other_.get(), soon(), nullptr));
+}
+
+// The group of a test, as it is when its owner ends.
+struct EndOfGroup {
+  std::shared_ptr<ProcessesGroup> group = std::make_shared<ProcessesGroup>();
+  at::Tensor flat = at::zeros({kReplicas});
+
+  // Of one replica alone: the others do not come.
+  void use(GradientGroup& owner) {
+    group->abort();
+    EXPECT_FALSE(owner.all_reduce_mean(0, flat));
+  }
+};
+
+// The end of NCCL's group waits for all processes, and none waits for one that has failed.
+TEST_F(OneMember, IsDismissedBeforeTheGroupOfTheLeadEnds) {
+  begin();
+  EndOfGroup unused;
+  std::make_shared<LeadGroup>(members_, unused.group).reset();
+  const auto goodbye = wait_for_packet(other_.get(), soon(), nullptr);
+  ASSERT_TRUE(goodbye);
+  EXPECT_TRUE(read_task(*goodbye));
+  EXPECT_EQ(unused.group->aborts(), 1);
+  EndOfGroup used;
+  {
+    LeadGroup group(members_, used.group);
+    used.use(group);
+  }
+  EXPECT_EQ(used.group->aborts(), 1);  // that of the test
+}
+
+// The error of the lead's own replica, which waits for it in the group, may come first.
+TEST_F(OneMember, ThatIsLostIsTheReasonOfAGroupThatFails) {
+  begin();
+  const auto inner = std::make_shared<ProcessesGroup>();
+  LeadGroup group(members_, inner);
+  EXPECT_EQ(group.lost_replica(), "");
+  other_.reset();
+  group.abort();
+  group.abort();
+  EXPECT_EQ(group.lost_replica(), "member 1: this process of the worker is lost");
+  begin();  // one that lives
+  LeadGroup other(members_, inner);
+  other.abort();
+  other.abort();
+  EXPECT_EQ(other.lost_replica(), "");
+}
+
+TEST(MemberGroup, IsAbortedUnlessTheLeadEndsItToo) {
+  for (const bool uses : {false, true}) {
+    for (const bool dismissed : {false, true}) {
+      EndOfGroup end;
+      {
+        MemberGroup group(end.group);
+        if (uses) end.use(group);
+        if (dismissed) group.dismiss();
+      }
+      const int of_test = uses ? 1 : 0;
+      EXPECT_EQ(end.group->aborts() - of_test, uses && dismissed ? 0 : 1);
+    }
+  }
 }
 
 // The other side: a lead that is lost, and one that is malformed.
@@ -462,7 +567,7 @@ TEST(ServeLead, EndsWithItsLead) {
   const auto compute = replica_of(1);
   const auto serve = [&](const std::vector<char>& bytes) {
     auto pair = socket_pair();
-    LeadLink link{std::move(pair[1]), ReplicaMemory::make(shape_of(*compute)).value()};
+    LeadLink link{nullptr, ReplicaMemory::make(shape_of(*compute)).value(), std::move(pair[1])};
     if (!bytes.empty()) {
       EXPECT_GT(::send(pair[0].get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
     }
@@ -493,7 +598,7 @@ struct Joined {
 Joined join(const ReplicaWorker& lead, const std::vector<ReplicaWorker>& workers,
             std::int32_t replica = 1,
             std::chrono::milliseconds limit = std::chrono::milliseconds(60000)) {
-  const auto members = WorkerMembers::make(lead.shape, {"lead", "member 1"}, kLong).value();
+  const auto members = WorkerMembers::make(lead.shape, {"lead", "member 1"}, kLimits).value();
   Joined joined;
   auto accepting = std::async(std::launch::async, [&] {
     return members->accept(lead, ReplicaClock::now() + limit, nullptr);
@@ -574,14 +679,16 @@ TEST(ReplicaGreeting, WithoutTheSecretThereIsNoLead) {
 // Connections that send anything, nothing, or the greeting of another secret; then the member.
 TEST(ReplicaGreeting, OtherConnectionsDoNotHoldTheLeadUp) {
   const ReplicaWorker own = worker_of({7, 2, 2});
-  const auto members = WorkerMembers::make(own.shape, {"lead", "member 1"}, kLong).value();
+  const auto members = WorkerMembers::make(own.shape, {"lead", "member 1"}, kLimits).value();
   auto accepting =
       std::async(std::launch::async, [&] { return members->accept(own, soon(), nullptr); });
-  const auto connected = [&own] {
-    for (;;) {
+  const auto connected = [&own, limit = soon()] {
+    while (ReplicaClock::now() < limit) {
       if (auto socket = shm::connect_to(own.socket_name())) return *std::move(socket);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
+    ADD_FAILURE() << "the lead does not listen";
+    return FileDescriptor();
   };
   const std::vector<char> noise(400, 'n');
   for (const std::size_t bytes : {std::size_t{1}, sizeof(ReplicaHello), std::size_t{400}}) {
@@ -610,6 +717,82 @@ TEST(ReplicaGreeting, OtherConnectionsDoNotHoldTheLeadUp) {
   EXPECT_TRUE(joined) << joined.error().message;
 }
 
+// Connections that stay open and send nothing, more than the lead keeps at a time. One after the
+// other they would take longer than the member waits.
+TEST(ReplicaGreeting, SilentConnectionsDoNotHoldTheLeadUp) {
+  const ReplicaWorker own = worker_of({7, 2, 2});
+  const auto members = WorkerMembers::make(own.shape, {"lead", "member 1"}, kLimits).value();
+  auto accepting =
+      std::async(std::launch::async, [&] { return members->accept(own, soon(), nullptr); });
+  std::vector<FileDescriptor> silent;
+  while (silent.size() < 100)
+    if (auto socket = shm::connect_to(own.socket_name()))
+      silent.push_back(*std::move(socket));
+    else
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const auto link = join_lead(own, 1, soon(), nullptr);
+  EXPECT_TRUE(link) << link.error().message;
+  const auto joined = accepting.get();
+  EXPECT_TRUE(joined) << joined.error().message;
+}
+
+// The process gets no more descriptors, as long as this lives.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit less = before_;
+    less.rlim_cur = 3;
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &less), 0);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(ReplicaGreeting, ALeadWithoutDescriptorsSaysSo) {
+  const ReplicaWorker own = worker_of({7, 2, 2});
+  const auto members = WorkerMembers::make(own.shape, {"lead", "member 1"}, kLimits).value();
+  FileDescriptor waiting;
+  std::unique_ptr<NoDescriptors> none;
+  const auto accepted = members->accept(own, soon(), [&] {  // asked before each wait
+    if (!none) {
+      waiting = *shm::connect_to(own.socket_name());
+      none = std::make_unique<NoDescriptors>();
+    }
+    return false;
+  });
+  none = nullptr;
+  ASSERT_FALSE(accepted);
+  EXPECT_EQ(accepted.error().code, Errc::io);
+  EXPECT_EQ(accepted.error().message, shm::kNoDescriptors);
+}
+
+// The lead counts on it once it has answered, so that it must not ask another time: it reports what
+// it lacks.
+TEST(ReplicaGreeting, AMemberThatFailsAfterTheAnswerSaysWhy) {
+  const ReplicaWorker own = worker_of({7, 2, 2});
+  const auto memory = ReplicaMemory::make(own.shape).value();
+  const auto listener = shm::listen_at(own.socket_name());
+  ASSERT_TRUE(listener) << listener.error().message;
+  auto joining = std::async(std::launch::async, [&] { return join_lead(own, 1, soon(), nullptr); });
+  FileDescriptor socket;
+  while (socket.get() < 0) socket = shm::accept_from(listener->get());
+  {
+    const NoDescriptors none;
+    const auto greeted = greet_member(
+        socket.get(), own, memory, [](std::int32_t) { return false; }, soon(), nullptr);
+    EXPECT_TRUE(greeted) << greeted.error().message;
+    const auto joined = joining.get();
+    ASSERT_FALSE(joined);
+    EXPECT_EQ(joined.error().code, Errc::io);
+    EXPECT_EQ(joined.error().message, shm::kNoDescriptors);
+  }
+}
+
 // A program that listens under the lead's name, without the secret.
 TEST(ReplicaGreeting, AMemberProvesNothingToAnotherLead) {
   const ReplicaWorker own = worker_of({7, 2, 2});
@@ -632,7 +815,7 @@ TEST(ReplicaGreeting, AMemberProvesNothingToAnotherLead) {
 
 TEST(ReplicaGreeting, CancelledWaitsEnd) {
   const ReplicaWorker own = worker_of({7, 2, 2});
-  const auto members = WorkerMembers::make(own.shape, {"lead", "member 1"}, kLong).value();
+  const auto members = WorkerMembers::make(own.shape, {"lead", "member 1"}, kLimits).value();
   const auto accepted = members->accept(own, soon(), [] { return true; });
   ASSERT_FALSE(accepted);
   EXPECT_EQ(accepted.error().code, Errc::failed);

@@ -142,6 +142,9 @@ TEST(ReplicaFrames, AGroupHasItsId) {
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(*read, id);
   }
+  const auto goodbye = read_group(packet_of(ReplicaGoodbye{}));
+  ASSERT_TRUE(goodbye);
+  EXPECT_FALSE(goodbye->has_value());
   ReplicaGroup longer;
   longer.id_bytes = kGroupIdBytes + 1;
   EXPECT_FALSE(read_group(packet_of(longer)));
@@ -166,8 +169,8 @@ TEST(ReplicaFrames, RandomBytesDoNoHarm) {
       const auto kind = static_cast<std::uint32_t>(random() % 6);
       std::memcpy(packet.bytes.data(), &kind, sizeof kind);
     }
-    if (const auto id = read_group(packet)) {
-      EXPECT_LE(id->size(), kGroupIdBytes) << "seed " << kSeed << ", packet " << i;
+    if (const auto id = read_group(packet); id && *id) {
+      EXPECT_LE((*id)->size(), kGroupIdBytes) << "seed " << kSeed << ", packet " << i;
     }
     if (const auto task = read_task(packet); task && *task) {
       EXPECT_GE((*task)->step, 0) << "seed " << kSeed << ", packet " << i;

@@ -42,7 +42,7 @@ ProcessResult run_quietly(const Arguments& arguments) {
   return run_process(arguments, options);
 }
 
-// Loss and accuracy of each step, without the columns that have times.
+// Of the summary, what training has computed and how many gradients it took.
 std::vector<std::string> losses_of(const fs::path& out) {
   const json summary = summary_of(out);
   return {summary.at("final_loss").dump(), summary.at("test_loss").dump(),
@@ -71,6 +71,11 @@ TEST(WorkerProcessesCommand, TrainsTheBitsOfSeveralDevicesInOneProcess) {
         small_job(algorithm, processes, {"--steps", "6", "--resume", processes.string()});
     const ProcessResult resumed = run_quietly(launched(4, longer));
     EXPECT_EQ(resumed.exit_code, 0) << resumed.describe();
+    const ProcessResult expected = run_quietly(launched(
+        2, small_job(algorithm, devices, {"--steps", "6", "--resume", devices.string()})));
+    EXPECT_EQ(expected.exit_code, 0) << expected.describe();
+    EXPECT_EQ(losses_of(processes), losses_of(devices));
+    EXPECT_EQ(read_file(processes / "model.pt"), read_file(devices / "model.pt"));
     const ProcessResult other =
         run_quietly(launched(2, with(longer, {"--steps", "8", "--processes-per-worker", "1"})));
     EXPECT_EQ(other.exit_code, 2) << other.describe();
@@ -208,6 +213,22 @@ TEST(WorkerProcessesCommand, LaunchEndsWithALostMember) {
   const ProcessResult result = launch.wait();
   EXPECT_FALSE(result.timed_out) << result.describe();
   EXPECT_EQ(result.exit_code, 3) << result.describe();
+}
+
+// Its member ends without an error, so that `launch` reports the lead's, whichever it sees first.
+TEST(WorkerProcessesCommand, TheErrorOfALeadIsThatOfItsJob) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  Process other(with(small_run("sgp", out), {"--steps", "1000000", "--checkpoint-every", "0.02"}));
+  ASSERT_TRUE(cluster_test::has_begun(out));
+  for (int i = 0; i < 3; ++i) {
+    SCOPED_TRACE(i);
+    const ProcessResult result = run_quietly(launched(
+        2, with(small_run("sgp", out), {"--overwrite", "--processes-per-worker", "2"})));
+    EXPECT_EQ(result.exit_code, 2) << result.describe();
+    EXPECT_NE(result.err.find("another run writes there"), std::string::npos) << result.describe();
+    EXPECT_EQ(result.err.find("is lost"), std::string::npos) << result.describe();
+  }
 }
 
 // The lead stops the run, with a checkpoint; its member serves it until then.
