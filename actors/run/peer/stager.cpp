@@ -44,9 +44,9 @@ bool StagerState::succeeds(const LocalPeerActor& peer, Work work, Text what) {
     done = Error{Errc::failed, exception_line(std::current_exception())};
   }
   if (!done)
-    caf::anon_send(peer, StagingFailed{{done.error().code,
-                                        fmt::format("rank {}: {}: {}", config.rank, what(),
-                                                    done.error().message)}});
+    caf::anon_send(
+        peer, StagingFailed{{done.error().code, fmt::format("rank {}: {}: {}", config.rank, what(),
+                                                            done.error().message)}});
   return done.ok();
 }
 
@@ -126,18 +126,18 @@ IncomingStagerActor::behavior_type incoming_stager(
   bind_thread_of(state.config);
   state.transfers = transfers_of(state.config);
   self->link_to(peer);
-  return {
-      [&state, peer](Envelope& envelope) {
-        const bool is_here = state.config.transport->by_reference(envelope.from, state.config.rank);
-        const auto copy = [&] { return state.copy_to_device(envelope.payload); };
-        if (is_here || state.copying_succeeds(peer, copy))
-          caf::anon_send(peer, std::move(envelope));
-      },
-      [self, peer, outgoing](PeerLost& lost) {
-        self->request(outgoing, caf::infinite, Ping{})
-            .then([peer, lost](Pong) { caf::anon_send(peer, lost); },
-                  [](const caf::error&) {});  // the peer has ended
-      }};
+  return {[&state, peer](Envelope& envelope) {
+            const bool is_here =
+                state.config.transport->by_reference(envelope.from, state.config.rank);
+            const auto copy = [&] { return state.copy_to_device(envelope.payload); };
+            if (is_here || state.copying_succeeds(peer, copy))
+              caf::anon_send(peer, std::move(envelope));
+          },
+          [self, peer, outgoing](PeerLost& lost) {
+            self->request(outgoing, caf::infinite, Ping{})
+                .then([peer, lost](Pong) { caf::anon_send(peer, lost); },
+                      [](const caf::error&) {});  // the peer has ended
+          }};
 }
 
 }  // namespace grapevine

@@ -153,8 +153,7 @@ Expected<std::shared_ptr<GradientGroup>> link_replicas(TrainJob& job,
 Expected<void> serve_lead_of(TrainJob& job, const std::function<bool()>& stop_requested) {
   if (job.lead->dismissed) return {};
   Compute& own = *job.run.computes[static_cast<std::size_t>(job.local_ranks.front())];
-  auto served =
-      serve_lead(own, *job.lead, job.processes.replica, lead_name(job), stop_requested);
+  auto served = serve_lead(own, *job.lead, job.processes.replica, lead_name(job), stop_requested);
   if (const auto group = std::dynamic_pointer_cast<MemberGroup>(job.lead->group); group && served)
     group->dismiss();
   return served;

@@ -77,8 +77,7 @@ class WorkerMembers {
     Duration slowest{0};         // answer; 0: none yet
   };
 
-  WorkerMembers(ReplicaMemory memory, std::vector<std::string> names,
-                const ReplicaLimits& limits);
+  WorkerMembers(ReplicaMemory memory, std::vector<std::string> names, const ReplicaLimits& limits);
   Expected<void> admit(int listener, const ReplicaWorker& own, std::deque<FileDescriptor>& silent);
   void refuse(const ReplicaWorker& own, const std::string& why);
   Expected<void> take(FileDescriptor socket, const ReplicaWorker& own,

@@ -86,8 +86,7 @@ std::unique_ptr<Compute> worker_over(const std::shared_ptr<WorkerMembers>& membe
 
 // From a generator of its own: other threads make models meanwhile, from LibTorch's global one.
 GradientRequest request_at(const Compute& compute, Step step, FrozenTensor recycled) {
-  const at::Generator random =
-      at::detail::createCPUGenerator(static_cast<std::uint64_t>(step) + 3);
+  const at::Generator random = at::detail::createCPUGenerator(static_cast<std::uint64_t>(step) + 3);
   GradientRequest request;
   request.step = step;
   request.z = FrozenTensor::freeze(at::randn({compute.dimension()}, random));

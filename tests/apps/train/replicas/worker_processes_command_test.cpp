@@ -71,8 +71,8 @@ TEST(WorkerProcessesCommand, TrainsTheBitsOfSeveralDevicesInOneProcess) {
         small_job(algorithm, processes, {"--steps", "6", "--resume", processes.string()});
     const ProcessResult resumed = run_quietly(launched(4, longer));
     EXPECT_EQ(resumed.exit_code, 0) << resumed.describe();
-    const ProcessResult expected = run_quietly(launched(
-        2, small_job(algorithm, devices, {"--steps", "6", "--resume", devices.string()})));
+    const ProcessResult expected = run_quietly(
+        launched(2, small_job(algorithm, devices, {"--steps", "6", "--resume", devices.string()})));
     EXPECT_EQ(expected.exit_code, 0) << expected.describe();
     EXPECT_EQ(losses_of(processes), losses_of(devices));
     EXPECT_EQ(read_file(processes / "model.pt"), read_file(devices / "model.pt"));
@@ -223,8 +223,8 @@ TEST(WorkerProcessesCommand, TheErrorOfALeadIsThatOfItsJob) {
   ASSERT_TRUE(cluster_test::has_begun(out));
   for (int i = 0; i < 3; ++i) {
     SCOPED_TRACE(i);
-    const ProcessResult result = run_quietly(launched(
-        2, with(small_run("sgp", out), {"--overwrite", "--processes-per-worker", "2"})));
+    const ProcessResult result = run_quietly(
+        launched(2, with(small_run("sgp", out), {"--overwrite", "--processes-per-worker", "2"})));
     EXPECT_EQ(result.exit_code, 2) << result.describe();
     EXPECT_NE(result.err.find("another run writes there"), std::string::npos) << result.describe();
     EXPECT_EQ(result.err.find("is lost"), std::string::npos) << result.describe();
