@@ -126,7 +126,7 @@ at::Tensor Transfers::upload(const FrozenTensor& from, DeviceSlot& slot) {
   const bool pinned = from.defined() && from.device().is_cpu() && is_pinned_model(from.read());
   if (runtime_->in_host_memory() || !pinned) return upload(from.on_host().read(), slot);
   const auto scope = runtime_->enter(Stream::upload);
-  const at::Tensor host = from.read();
+  const at::Tensor& host = from.read();
   const at::Tensor& memory = memory_in(slot, host.sizes(), host.scalar_type());
   copy_up_in_place(memory, from, host);
   return memory;

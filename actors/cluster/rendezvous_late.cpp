@@ -10,6 +10,7 @@
 #include "actors/clock_time.hpp"
 #include "actors/cluster/join_proof.hpp"
 #include "actors/cluster/rendezvous_host.hpp"
+#include "actors/run/validate.hpp"
 #include "messages/exit_code.hpp"
 #include "messages/text/control_characters.hpp"
 

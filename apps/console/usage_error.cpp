@@ -81,7 +81,7 @@ bool is_of(const CLI::Option& option, const std::string& text, const std::string
 // What an option or a positional argument is, in brackets: its line of the help as far as the first
 // clause goes.
 std::string meaning_of(const CLI::Option& option) {
-  const std::string line = option.get_description();
+  const std::string& line = option.get_description();
   const std::size_t end = std::min({line.size(), line.find("; "), line.find(". ")});
   return line.empty() ? "" : " (" + line.substr(0, end) + ")";
 }
