@@ -263,14 +263,15 @@ class RendezvousHostTest : public testing::Test {
     return result;
   }
 
-  // The rendezvous answers all at once: each process asks from a thread of its own.
+  // The rendezvous answers all at once: each process waits on a thread of its own. The question is
+  // on its way when this returns, so that joins arrive in the order of the calls.
   std::future<Admission> ask(Join join) {
-    return std::async(std::launch::async, [this, join]() mutable {
-      caf::scoped_actor self{system_};
+    const auto self = std::make_shared<caf::scoped_actor>(system_);
+    auto answer = (*self)->request(rendezvous_, kDeadline, std::move(join));
+    return std::async(std::launch::async, [self, answer = std::move(answer)]() mutable {
       Admission result;
       result.error.message = "no answer";
-      self->request(rendezvous_, kDeadline, std::move(join))
-          .receive([&](Admission& admission) { result = admission; }, [](const caf::error&) {});
+      answer.receive([&](Admission& admission) { result = admission; }, [](const caf::error&) {});
       return result;
     });
   }
