@@ -2,15 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <system_error>
 #include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -40,32 +37,15 @@ std::array<char, kProofDigits> proof(const char* side, const JobToken& token,
   return digits;
 }
 
-// Errors: timeout, with `late`; failed: cancelled; io: the other end has closed.
-Expected<Packet> wait_packet(int socket, Clock::time_point deadline, const Cancelled& cancelled,
-                             const char* late) {
-  Packet packet;
-  for (;;) {
-    const Received received = receive_packet(socket, packet);
-    if (received == Received::packet) return packet;
-    if (received == Received::closed)
-      return Error{Errc::io, "it closed the connection without an answer"};
-    if (received == Received::no_descriptors) return Error{Errc::io, kNoDescriptors};
-    if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
-    const auto now = Clock::now();
-    if (now >= deadline) return Error{Errc::timeout, late};
-    const auto until = std::min<Clock::time_point>(deadline, now + kCancelPoll);
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
-    pollfd waiting{socket, POLLIN, 0};
-    ::poll(&waiting, 1, static_cast<int>(left));
-  }
-}
-
-template <class T>
-bool read_as(const Packet& packet, T& value) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  if (packet.bytes.size() != sizeof value) return false;
-  std::memcpy(&value, packet.bytes.data(), sizeof value);
-  return true;
+// Errors: timeout; failed: cancelled; io: the other end has closed, or no descriptors are left.
+Expected<Packet> next_packet(int socket, Clock::time_point deadline, const Cancelled& cancelled) {
+  auto packet = wait_for_packet(socket, deadline, cancelled);
+  if (packet) return packet;
+  if (packet.error().code == Errc::timeout)
+    return Error{Errc::timeout, "it accepted the connection and then sent nothing"};
+  if (packet.error().code == Errc::peer_down)
+    return Error{Errc::io, "it closed the connection without an answer"};
+  return packet;
 }
 
 bool may_pass(Refusal refusal) {
@@ -86,11 +66,10 @@ Expected<void> check_acceptor(const ShmHello& answer, const ShmHello& own, const
 
 Expected<LinkParts> greet(FileDescriptor socket, const Identity& identity, std::int32_t process,
                           Clock::time_point deadline, const Cancelled& cancelled, bool joins) {
-  constexpr char kLate[] = "it accepted the connection and then sent nothing";
   if (!is_same_user(socket.get())) return bad_greeting("it runs as another user");
   const ShmHello own = make_hello(identity);
   if (!send_packet(socket.get(), &own, sizeof own)) return Error{Errc::io, "it does not read"};
-  const auto first = wait_packet(socket.get(), deadline, cancelled, kLate);
+  const auto first = next_packet(socket.get(), deadline, cancelled);
   if (!first) return first.error();
   const Expected<ShmHello> answer = read_hello(*first);
   if (!answer) return answer.error();
@@ -101,7 +80,7 @@ Expected<LinkParts> greet(FileDescriptor socket, const Identity& identity, std::
   const Proof proof{proof_of_dialer(identity.token, own, *answer)};
   if (!send_packet(socket.get(), &proof, sizeof proof, ends->descriptors()))
     return Error{Errc::io, "it does not read"};
-  auto last = wait_packet(socket.get(), deadline, cancelled, kLate);
+  auto last = next_packet(socket.get(), deadline, cancelled);
   if (!last) return last.error();
   Answer decision;
   if (!read_as(*last, decision)) return bad_greeting("its greeting is damaged");

@@ -234,9 +234,8 @@ Expected<bool> Inbound::read_packets() {
       continue;
     }
     SegmentPacket segment;
-    if (packet.bytes.size() != sizeof segment || packet.descriptors.size() != 1)
+    if (packet.descriptors.size() != 1 || !read_as(packet, segment))
       return bad_record("a packet of an unknown kind");
-    std::memcpy(&segment, packet.bytes.data(), sizeof segment);
     const Expected<void> added = add_segment(segment, std::move(packet.descriptors.front()));
     if (!added) return added.error();
   }

@@ -1,5 +1,6 @@
 #include "net/shm/shm_socket.hpp"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -107,6 +108,27 @@ Received receive_packet(int socket, Packet& packet) {
   if ((header.msg_flags & MSG_CTRUNC) != 0) return Received::no_descriptors;
   packet.bytes.assign(bytes.begin(), bytes.begin() + count);
   return Received::packet;
+}
+
+Expected<Packet> wait_for_packet(int socket,
+                                 std::optional<std::chrono::steady_clock::time_point> deadline,
+                                 const Cancelled& cancelled) {
+  using Clock = std::chrono::steady_clock;
+  Packet packet;
+  for (;;) {
+    const Received received = receive_packet(socket, packet);
+    if (received == Received::packet) return packet;
+    if (received == Received::closed) return Error{Errc::peer_down, "the connection has ended"};
+    if (received == Received::no_descriptors) return Error{Errc::io, kNoDescriptors};
+    if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
+    const auto now = Clock::now();
+    if (deadline && now >= *deadline) return Error{Errc::timeout, "no answer came in time"};
+    auto wait = std::chrono::duration_cast<Clock::duration>(kCancelPoll);
+    if (deadline) wait = std::min<Clock::duration>(wait, *deadline - now);
+    pollfd waiting{socket, POLLIN, 0};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(wait).count();
+    ::poll(&waiting, 1, static_cast<int>(left));
+  }
 }
 
 bool send_packet(int socket, const void* bytes, std::size_t count,

@@ -2,7 +2,6 @@
 #include <spdlog/spdlog.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "net/shm/shm_wire.hpp"
@@ -87,8 +86,7 @@ Expected<bool> ShmWire::answer_hello(Greeting& greeting) {
 
 Expected<bool> ShmWire::answer_proof(Greeting& greeting, Packet packet) {
   Proof proof;
-  if (packet.bytes.size() != sizeof proof) return damaged_greeting();
-  std::memcpy(&proof, packet.bytes.data(), sizeof proof);
+  if (!read_as(packet, proof)) return damaged_greeting();
   const bool known =
       is_equal(proof.proof, proof_of_dialer(links_->own().token, *greeting.theirs, *greeting.own));
   Answer answer;

@@ -81,7 +81,7 @@ Expected<std::shared_ptr<GradientGroup>> join_as_member(TrainJob& job, const Lin
   auto lead = join_lead(worker_of(job, replica), job.processes.replica, deadline, nullptr);
   if (!lead) return of_member(job, lead.error());
   // The lead waits for other members meanwhile, no longer than it may.
-  const auto packet = wait_for_packet(lead->socket.get(), std::nullopt, nullptr);
+  const auto packet = shm::wait_for_packet(lead->socket.get(), std::nullopt, nullptr);
   if (!packet)
     return Error{packet.error().code,
                  lead_name(job) + ", the lead of this process's worker, is lost"};

@@ -1,9 +1,7 @@
 #include "apps/train/replicas/replica_frames.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
-#include <type_traits>
 
 #include "messages/check.hpp"
 
@@ -16,10 +14,7 @@ Error bad_frame(const std::string& what) {
 
 template <class T>
 bool read_frame(const shm::Packet& packet, ReplicaFrame kind, T& frame) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  if (packet.bytes.size() != sizeof frame || !packet.descriptors.empty()) return false;
-  std::memcpy(&frame, packet.bytes.data(), sizeof frame);
-  return frame.kind == kind;
+  return packet.descriptors.empty() && shm::read_as(packet, frame) && frame.kind == kind;
 }
 
 bool may_begin_character(char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }

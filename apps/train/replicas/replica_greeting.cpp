@@ -1,13 +1,10 @@
 #include "apps/train/replicas/replica_greeting.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string_view>
 #include <thread>
-#include <type_traits>
 #include <utility>
 
 namespace grapevine {
@@ -33,10 +30,7 @@ std::string text_in(const std::array<char, N>& characters) {
 
 template <class T>
 bool read_greeting(const shm::Packet& packet, std::size_t descriptors, T& value) {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= shm::kLongestPacket);
-  if (packet.bytes.size() != sizeof value || packet.descriptors.size() != descriptors) return false;
-  std::memcpy(&value, packet.bytes.data(), sizeof value);
-  return true;
+  return packet.descriptors.size() == descriptors && shm::read_as(packet, value);
 }
 
 std::string proof_of(const char* side, const ReplicaWorker& own, const ReplicaHello& member,
@@ -82,7 +76,7 @@ ReplicaRefusal judge(const ReplicaClaim& claim, const ReplicaWorker& own, std::i
 // process are, since the lead counts on it once it has sent its answer.
 Expected<LeadLink> greet_lead(FileDescriptor socket, const ReplicaWorker& own, std::int32_t replica,
                               ReplicaClock::time_point deadline, const Cancelled& cancelled) {
-  const auto next = [&] { return wait_for_packet(socket.get(), deadline, cancelled); };
+  const auto next = [&] { return shm::wait_for_packet(socket.get(), deadline, cancelled); };
   const Error closed{Errc::peer_down, "it closed the connection"};
   if (!shm::is_same_user(socket.get()))
     return bad_input("another user's process listens in its place");
@@ -143,40 +137,20 @@ std::string ReplicaWorker::socket_name() const {
   return "grapevine-replicas-" + digest.substr(0, kDigits);
 }
 
-Expected<shm::Packet> wait_for_packet(int socket, std::optional<ReplicaClock::time_point> deadline,
-                                      const Cancelled& cancelled) {
-  shm::Packet packet;
-  for (;;) {
-    const shm::Received received = shm::receive_packet(socket, packet);
-    if (received == shm::Received::packet) return packet;
-    if (received == shm::Received::closed)
-      return Error{Errc::peer_down, "the connection has ended"};
-    if (received == shm::Received::no_descriptors) return Error{Errc::io, shm::kNoDescriptors};
-    if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
-    const auto now = ReplicaClock::now();
-    if (deadline && now >= *deadline) return Error{Errc::timeout, "no answer came in time"};
-    auto wait = std::chrono::duration_cast<ReplicaClock::duration>(kCancelPoll);
-    if (deadline) wait = std::min<ReplicaClock::duration>(wait, *deadline - now);
-    pollfd waiting{socket, POLLIN, 0};
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(wait).count();
-    ::poll(&waiting, 1, static_cast<int>(left));
-  }
-}
-
 Expected<GreetedMember> greet_member(int socket, const ReplicaWorker& own,
                                      const ReplicaMemory& memory,
                                      const std::function<bool(std::int32_t)>& joined,
                                      ReplicaClock::time_point deadline,
                                      const Cancelled& cancelled) {
   if (!shm::is_same_user(socket)) return Error{Errc::protocol, "it runs as another user"};
-  const auto first = wait_for_packet(socket, deadline, cancelled);
+  const auto first = shm::wait_for_packet(socket, deadline, cancelled);
   if (!first) return first.error();
   const auto member = read_replica_hello(*first, own);
   if (!member) return member.error();
   ReplicaHello hello = make_replica_hello(own, member->replica);
   hello.proof = characters<kReplicaProofDigits>(proof_of("lead", own, *member, hello));
   if (!shm::send_packet(socket, &hello, sizeof hello)) return malformed();
-  const auto second = wait_for_packet(socket, deadline, cancelled);
+  const auto second = shm::wait_for_packet(socket, deadline, cancelled);
   if (!second) return second.error();
   ReplicaClaim claim;
   if (!read_greeting(*second, 0, claim)) return malformed();

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "apps/train/replicas/replica_memory.hpp"
@@ -74,11 +73,6 @@ struct ReplicaWorker {
   // Of the lead's socket: a digest, which only processes with the secret can tell.
   std::string socket_name() const;
 };
-
-// Waits for a packet; without a deadline as long as the other end lives. Errors: timeout;
-// peer_down: the other end has closed; failed: cancelled; io: no descriptors are left.
-Expected<shm::Packet> wait_for_packet(int socket, std::optional<ReplicaClock::time_point> deadline,
-                                      const Cancelled& cancelled);
 
 // A member that a lead has greeted.
 struct GreetedMember {

@@ -107,7 +107,7 @@ Expected<void> serve_lead(Compute& compute, const LeadLink& link, std::int32_t r
     return false;
   };
   for (;;) {
-    const auto packet = wait_for_packet(socket, std::nullopt, poll);
+    const auto packet = shm::wait_for_packet(socket, std::nullopt, poll);
     if (!packet && packet.error().code == Errc::peer_down) return lost;
     if (!packet) return packet.error();
     const auto task = read_task(*packet);

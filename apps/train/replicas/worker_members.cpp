@@ -200,7 +200,7 @@ Expected<Gradient> WorkerMembers::ask(std::int32_t replica, GradientRequest& req
   const Duration longest = limit_of(to);
   const auto begin = ReplicaClock::now();
   const auto limit = std::chrono::duration_cast<ReplicaClock::duration>(longest);
-  const auto packet = wait_for_packet(to.socket.get(), begin + limit, nullptr);
+  const auto packet = shm::wait_for_packet(to.socket.get(), begin + limit, nullptr);
   if (!packet && packet.error().code == Errc::timeout)
     return Error{Errc::timeout,
                  fmt::format("no gradient came within {:.0f} s (four times --timeout, or four "

@@ -272,7 +272,7 @@ class GroupedWorker {
   };
 
   std::string serve(std::int32_t i, FileDescriptor end, ReplicaMemory memory) {
-    const auto packet = wait_for_packet(end.get(), soon(), nullptr);
+    const auto packet = shm::wait_for_packet(end.get(), soon(), nullptr);
     if (!packet) return packet.error().message;
     const auto id = read_group(*packet);
     if (!id || !*id || **id != std::vector<std::uint8_t>{1, 2, 3}) return "no group";
@@ -360,7 +360,7 @@ class OneMember : public testing::Test {
   // Answers the next task with these bytes.
   std::future<void> answer(std::vector<char> bytes) {
     return std::async(std::launch::async, [this, bytes = std::move(bytes)] {
-      const auto task = wait_for_packet(other_.get(), soon(), nullptr);
+      const auto task = shm::wait_for_packet(other_.get(), soon(), nullptr);
       ASSERT_TRUE(task);
       ASSERT_EQ(::send(other_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
                 static_cast<ssize_t>(bytes.size()));
@@ -411,7 +411,7 @@ TEST_F(OneMember, ThatFailsSaysWhyAndStays) {
 TEST_F(OneMember, ThatDiesIsLostAtOnceAndForGood) {
   begin();
   const auto dying = std::async(std::launch::async, [this] {
-    static_cast<void>(wait_for_packet(other_.get(), soon(), nullptr));
+    static_cast<void>(shm::wait_for_packet(other_.get(), soon(), nullptr));
     other_.reset();
   });
   EXPECT_EQ(ask(0).error, "member 1: this process of the worker is lost");
@@ -424,8 +424,8 @@ TEST_F(OneMember, ThatIsSilentIsGivenUpInTime) {
   const std::string error = ask(0).error;
   EXPECT_NE(error.find("member 1: no gradient came within"), std::string::npos) << error;
   // Its next wait ends.
-  ASSERT_TRUE(wait_for_packet(other_.get(), soon(), nullptr));  // the task
-  const auto next = wait_for_packet(other_.get(), soon(), nullptr);
+  ASSERT_TRUE(shm::wait_for_packet(other_.get(), soon(), nullptr));  // the task
+  const auto next = shm::wait_for_packet(other_.get(), soon(), nullptr);
   ASSERT_FALSE(next);
   EXPECT_EQ(next.error().code, Errc::peer_down);
   members_->abandon();
@@ -488,7 +488,7 @@ TEST_F(OneMember, RequestsOfAnotherSizeAreRefused) {
 TEST_F(OneMember, IsDismissedByALeadThatEnds) {
   begin();
   members_ = nullptr;
-  const auto last = wait_for_packet(other_.get(), soon(), nullptr);
+  const auto last = shm::wait_for_packet(other_.get(), soon(), nullptr);
   ASSERT_TRUE(last);
   const auto task = read_task(*last);
   ASSERT_TRUE(task);
@@ -497,7 +497,7 @@ TEST_F(OneMember, IsDismissedByALeadThatEnds) {
   const auto id = read_group(*last);
   ASSERT_TRUE(id);
   EXPECT_FALSE(id->has_value());
-  EXPECT_FALSE(wait_for_packet(other_.get(), soon(), nullptr));
+  EXPECT_FALSE(shm::wait_for_packet(other_.get(), soon(), nullptr));
 }
 
 // The group of a test, as it is when its owner ends.
@@ -517,7 +517,7 @@ TEST_F(OneMember, IsDismissedBeforeTheGroupOfTheLeadEnds) {
   begin();
   EndOfGroup unused;
   std::make_shared<LeadGroup>(members_, unused.group).reset();
-  const auto goodbye = wait_for_packet(other_.get(), soon(), nullptr);
+  const auto goodbye = shm::wait_for_packet(other_.get(), soon(), nullptr);
   ASSERT_TRUE(goodbye);
   EXPECT_TRUE(read_task(*goodbye));
   EXPECT_EQ(unused.group->aborts(), 1);
@@ -693,7 +693,7 @@ TEST(ReplicaGreeting, OtherConnectionsDoNotHoldTheLeadUp) {
   for (const std::size_t bytes : {std::size_t{1}, sizeof(ReplicaHello), std::size_t{400}}) {
     const FileDescriptor socket = connected();
     EXPECT_GT(::send(socket.get(), noise.data(), bytes, MSG_NOSIGNAL), 0);
-    const auto end = wait_for_packet(socket.get(), soon(), nullptr);
+    const auto end = shm::wait_for_packet(socket.get(), soon(), nullptr);
     ASSERT_FALSE(end);
     EXPECT_EQ(end.error().code, Errc::peer_down);
   }
@@ -704,10 +704,10 @@ TEST(ReplicaGreeting, OtherConnectionsDoNotHoldTheLeadUp) {
     hello.worker = own.worker;
     hello.replica = 1;
     ASSERT_TRUE(shm::send_packet(socket.get(), &hello, sizeof hello));
-    ASSERT_TRUE(wait_for_packet(socket.get(), soon(), nullptr));
+    ASSERT_TRUE(shm::wait_for_packet(socket.get(), soon(), nullptr));
     const ReplicaClaim claim;
     ASSERT_TRUE(shm::send_packet(socket.get(), &claim, sizeof claim));
-    EXPECT_FALSE(wait_for_packet(socket.get(), soon(), nullptr));
+    EXPECT_FALSE(shm::wait_for_packet(socket.get(), soon(), nullptr));
   }
   connected().reset();
   const auto link = join_lead(own, 1, soon(), nullptr);
@@ -800,7 +800,7 @@ TEST(ReplicaGreeting, AMemberProvesNothingToAnotherLead) {
   auto joining = std::async(std::launch::async, [&] { return join_lead(own, 1, soon(), nullptr); });
   FileDescriptor socket;
   while (socket.get() < 0) socket = shm::accept_from(listener->get());
-  ASSERT_TRUE(wait_for_packet(socket.get(), soon(), nullptr));
+  ASSERT_TRUE(shm::wait_for_packet(socket.get(), soon(), nullptr));
   ReplicaHello hello;
   hello.worker = own.worker;
   hello.replica = 1;
@@ -808,7 +808,7 @@ TEST(ReplicaGreeting, AMemberProvesNothingToAnotherLead) {
   const auto joined = joining.get();
   ASSERT_FALSE(joined);
   EXPECT_EQ(joined.error().message, describe(ReplicaRefusal::proof));
-  const auto more = wait_for_packet(socket.get(), soon(), nullptr);
+  const auto more = shm::wait_for_packet(socket.get(), soon(), nullptr);
   ASSERT_FALSE(more);  // no claim
 }
 
