@@ -60,16 +60,23 @@ class ControlledJob {
     return result;
   }
   // Null where there is none.
-  nlohmann::json status() const {
-    const ProcessResult result = control({"status", "--json"});
+  nlohmann::json status() const { return status_at(out_.string()); }
+  static nlohmann::json status_at(const std::string& target,
+                                  const std::vector<std::string>& environment = {}) {
+    const ProcessResult result = control_at(target, {"status", "--json"}, environment);
     auto json = nlohmann::json::parse(result.out, nullptr, false);
     return result.exit_code == 0 && json.is_object() ? json : nlohmann::json();
   }
   // Until the status is as `wanted`; the last one.
   nlohmann::json status_when(const std::function<bool(const nlohmann::json&)>& wanted) const {
+    return status_when_at(out_.string(), wanted);
+  }
+  static nlohmann::json status_when_at(const std::string& target,
+                                       const std::function<bool(const nlohmann::json&)>& wanted,
+                                       const std::vector<std::string>& environment = {}) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
     for (;;) {
-      nlohmann::json now = status();
+      nlohmann::json now = status_at(target, environment);
       if (now.is_object() && wanted(now)) return now;
       if (std::chrono::steady_clock::now() > deadline) return now;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -376,14 +376,8 @@ TEST(Control, ReachesALaunchedJobOverAPort) {
   const std::string place = place_of(launch);
   options.timeout = std::chrono::seconds(60);
   // One that is asked to stop before its processes have met has no state to continue from.
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
-  ProcessResult status;
-  do {
-    status = run_process({"control", place, "status", "--json"}, options);
-    if (status.exit_code != 0) break;
-  } while (!ControlledJob::is_training(nlohmann::json::parse(status.out)) &&
-           std::chrono::steady_clock::now() < deadline);
-  EXPECT_EQ(status.exit_code, 0) << status.describe();
+  const auto is_training = ControlledJob::is_training;
+  EXPECT_TRUE(is_training(ControlledJob::status_when_at(place, is_training, {secret})));
   const ProcessResult stop = run_process({"control", place, "stop"}, options);
   EXPECT_EQ(stop.exit_code, 0) << stop.describe();
   if (stop.exit_code != 0) launch.signal(SIGTERM);
