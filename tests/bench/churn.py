@@ -3,6 +3,7 @@
 
 Usage: churn.py GRAPEVINE [--seconds S] [--processes N] [--algorithm NAME…] [--every A:B] [--seed N]
                 [--transport NAME] [--restarts N] [--checkpoint-every EPOCHS]
+                [--model NAME] [--data NAME] [--batch-size B] [--lr LR]
 
 Every A to B seconds a random process other than the first is killed by SIGKILL, and another one is
 started in its place at once. An undisturbed run of as many steps follows. Per algorithm, from
@@ -13,7 +14,8 @@ metrics.csv and the log of process 0:
   standstill  the longest time without a step of any rank
   return      seconds from the start of a process to its first step: median
   ledger      produced = applied + pending + dropped + destroyed, or by how much not
-  loss        of the disturbed run, over that of the undisturbed one at equal samples
+  loss        of the disturbed run, over that of the undisturbed one at equal samples: means of the
+              last fiftieth of the steps, so take data whose loss does not tend to 0, as `hyperplane`
 
 With --restarts N, what a job does that cannot lose a process: a random process is killed after 3 s
 of training, the others end, and all are started again from the newest checkpoint, N times. Seconds
@@ -47,11 +49,12 @@ class Job:
     def __init__(self, options, algorithm, out, steps, checkpoint_every=0, resume=False):
         self.options, self.out = options, out
         self.port, self.token = free_port(), secrets.token_hex(16)
-        self.command = [options.grapevine, "train", "--algorithm", algorithm, "--model", "mlp",
-                        "--data", "glyphs", "--batch-size", "16", "--steps", str(steps),
+        self.command = [options.grapevine, "train", "--algorithm", algorithm, "--model",
+                        options.model, "--data", options.data, "--batch-size",
+                        str(options.batch_size), "--steps", str(steps),
                         "--transport", options.transport, "--validate", "end",
                         "--checkpoint-every", str(checkpoint_every), "--threads", "1",
-                        "--lr", "0.01", "--min-ranks", str(1 if not checkpoint_every else
+                        "--lr", options.lr, "--min-ranks", str(1 if not checkpoint_every else
                                                            options.processes), "--out", out]
         if resume:
             self.command += ["--resume", out]
@@ -204,8 +207,8 @@ def print_restarts(options, algorithm, folder, rng):
           f"{max(again):.2f}), {quantile(lost, 0.5)} steps of each rank done again", flush=True)
 
 
-def mean_loss(rows, count):
-    last = [loss for _, _, loss in sorted(rows)[-count:]]
+def mean_loss(rows):
+    last = [loss for _, _, loss in sorted(rows)[-max(400, len(rows) // 50):]]
     return statistics.mean(last)
 
 
@@ -215,7 +218,7 @@ def undisturbed_loss(options, algorithm, folder, steps):
     job.processes[0].wait(timeout=3600)
     for process in job.processes[1:]:
         process.wait(timeout=60)
-    return mean_loss(rows_of(out), 400)
+    return mean_loss(rows_of(out))
 
 
 def main():
@@ -228,6 +231,10 @@ def main():
     parser.add_argument("--algorithm", nargs="+", default=["ar", "sgp", "ad-psgd", "eager-majority"])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--transport", default="tcp")
+    parser.add_argument("--model", default="mlp")
+    parser.add_argument("--data", default="glyphs")
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--lr", default="0.01")
     parser.add_argument("--restarts", type=int, default=0)
     parser.add_argument("--checkpoint-every", type=float, default=0.5)
     options = parser.parse_args()
@@ -249,8 +256,8 @@ def main():
         times = sorted(t for t, _, _ in rows)
         standstill = max(b - a for a, b in zip(times, times[1:]))
         back = seconds_to_return(kills, rows)
-        steps = summary["samples"] // (16 * options.processes)
-        loss = mean_loss(rows, 400) / undisturbed_loss(options, algorithm, folder, steps)
+        steps = summary["samples"] // (options.batch_size * options.processes)
+        loss = mean_loss(rows) / undisturbed_loss(options, algorithm, folder, steps)
         print(f"{algorithm:15s} {len(kills):5d} {len(back):7d}  {quantile(gaps, 0.5):14.2f} "
               f"{quantile(gaps, 0.99):4.1f}  {standstill:10.1f}  {quantile(back, 0.5):10.1f}  "
               f"{'exact' if off == 0 else off:>6}  {loss:.3f}  {counts['destroyed']}"
