@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/step_generator.hpp"
+#include "gpu/model/step_generator.hpp"
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
 #include "messages/random.hpp"

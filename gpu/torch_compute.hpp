@@ -11,15 +11,15 @@
 #include "gpu/data/batch_loader.hpp"
 #include "gpu/data/data_set.hpp"
 #include "gpu/device.hpp"
-#include "gpu/flat_params.hpp"
-#include "gpu/gradient_parts.hpp"
-#include "gpu/model.hpp"
-#include "gpu/near_cpus.hpp"
-#include "gpu/objective.hpp"
-#include "gpu/precision.hpp"
+#include "gpu/memory/transfers.hpp"
+#include "gpu/model/flat_params.hpp"
+#include "gpu/model/gradient_parts.hpp"
+#include "gpu/model/model.hpp"
+#include "gpu/model/objective.hpp"
+#include "gpu/model/precision.hpp"
 #include "gpu/replicas/gradient_group.hpp"
 #include "gpu/replicas/launch_gate.hpp"
-#include "gpu/transfers.hpp"
+#include "gpu/threads/near_cpus.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
 
@@ -52,8 +52,8 @@ struct TorchComputeConfig {
   bool channels_last = false;
   Duration timeout = from_seconds(120.0);  // longest wait for the device in a step
   // On which the threads that launch the device's work run, from the first gradient on: the one
-  // that calls gradient() and that of the backward passes (gpu/near_cpus.hpp). Empty: they stay as
-  // they are. REQUIRES: empty where the calling thread serves others as well.
+  // that calls gradient() and that of the backward passes (gpu/threads/near_cpus.hpp). Empty: they
+  // stay as they are. REQUIRES: empty where the calling thread serves others as well.
   CpuSet near_cpus;
   // Of the replicas: gathers parameters and all-reduces gradients on the devices; null: none.
   std::shared_ptr<GradientGroup> group;
@@ -67,12 +67,12 @@ struct TorchComputeConfig {
 };
 
 // Parameters are bound to the request's z without a copy where z is in the memory that the device
-// computes in, and uploaded otherwise (gpu/transfers.hpp: streams, events, pinned memory);
+// computes in, and uploaded otherwise (gpu/memory/transfers.hpp: streams, events, pinned memory);
 // the results are where z is. With channels_last, and on a GPU where z would not begin each of
 // them at a line of memory, they are copied from there once a step. The batch of the next step is
 // uploaded while the device computes if it is there by then, so that no result waits for a disk;
-// the time of reading it counts as the next step's. Loss: gpu/objective.hpp. Parameters that the
-// loss does not reach have gradient zero. Between calls the model holds no handle on any z.
+// the time of reading it counts as the next step's. Loss: gpu/model/objective.hpp. Parameters that
+// the loss does not reach have gradient zero. Between calls the model holds no handle on any z.
 //
 // In a group, each replica uploads a slice of z, and the group gathers the slices on the devices.
 // Every gradient is the group's mean; each replica downloads a slice of it into memory of replica 0
@@ -83,9 +83,9 @@ struct TorchComputeConfig {
 // Parts of a gradient are given in the host's memory, where nothing follows the backward pass that
 // needs all of it: one pass a step, no scaled loss, no group.
 //
-// Layers of the zoo draw from gpu/step_generator.hpp, so that equal requests give bit-identical
-// results, independent of other threads. TorchScript's own dropout does not: it draws from
-// LibTorch's global generator.
+// Layers of the zoo draw from gpu/model/step_generator.hpp, so that equal requests give
+// bit-identical results, independent of other threads. TorchScript's own dropout does not: it draws
+// from LibTorch's global generator.
 //
 // Not thread-safe; any number of instances may compute at once on threads of their own.
 class TorchCompute final : public Compute {

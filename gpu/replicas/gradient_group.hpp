@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/transfers.hpp"
+#include "gpu/memory/transfers.hpp"
 #include "messages/expected.hpp"
 #include "messages/time.hpp"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "gpu/model_memory.hpp"
+#include "gpu/memory/model_memory.hpp"
 #include "messages/check.hpp"
 #include "tests/gpu/fake_device/fake_device.hpp"
 #include "tests/gpu/fake_device/streams.hpp"

@@ -54,7 +54,8 @@ struct Traffic {
   std::uint64_t up = 0;      // host to device
   std::uint64_t down = 0;    // device to host
   std::uint64_t across = 0;  // from device to device
-  // Of `up`: from where a model lies (gpu/model_memory.hpp), not from a copy that the host made.
+  // Of `up`: from where a model lies (gpu/memory/model_memory.hpp), not from a copy that the host
+  // made.
   std::uint64_t up_in_place = 0;
 };
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/model.hpp"
+#include "gpu/model/model.hpp"
 #include "messages/expected.hpp"
 #include "messages/frozen_tensor.hpp"
 

@@ -10,7 +10,7 @@
 
 #include "gpu/data/data_set.hpp"
 #include "gpu/device.hpp"
-#include "gpu/staging.hpp"
+#include "gpu/memory/staging.hpp"
 #include "messages/expected.hpp"
 #include "messages/frozen_tensor.hpp"
 #include "messages/time.hpp"

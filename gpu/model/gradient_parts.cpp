@@ -1,4 +1,4 @@
-#include "gpu/gradient_parts.hpp"
+#include "gpu/model/gradient_parts.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -1,4 +1,4 @@
-#include "gpu/flat_params.hpp"
+#include "gpu/model/flat_params.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -1,4 +1,4 @@
-#include "gpu/transfers.hpp"
+#include "gpu/memory/transfers.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "gpu/model_memory.hpp"
+#include "gpu/memory/model_memory.hpp"
 #include "gpu/torch_error.hpp"
 
 namespace grapevine {
