@@ -48,6 +48,8 @@ class WorkerMembers {
   // Tells the members how gradients are summed. `id`: of the group that they join; empty: here.
   // Errors (peer_down): a member is lost, with its name: a group would wait for it.
   Expected<void> announce_group(const std::vector<std::uint8_t>& id);
+  // Whether the process at the other end of a link has ended. Before abandon(); any thread.
+  bool has_lost_one() const { return first_ended() != 0; }
 
   // For tests: a replica whose greeting is over.
   void adopt(std::int32_t replica, FileDescriptor socket);
@@ -87,6 +89,8 @@ class WorkerMembers {
   Duration limit_of(const Link& to) const;
   Expected<Gradient> ask(std::int32_t replica, GradientRequest& request);
   Link& link(std::int32_t replica) { return links_[static_cast<std::size_t>(replica)]; }
+  // Of the first whose process has ended its link; 0: none.
+  std::int32_t first_ended() const;
   // Of the first that is not here; 0: all are.
   std::int32_t missing() const;
   std::string name(std::int32_t replica) const;

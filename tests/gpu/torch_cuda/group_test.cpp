@@ -86,7 +86,7 @@ TEST_F(NcclReplicas, OfSeveralProcessesComputeWhatOneCpuWould) {
   };
   const auto compute = [&](std::size_t replica) {
     std::vector<Gradient> gradients;
-    auto group = groups.join(*id, kDevices[replica].index(), replica, 2, kTimeout);
+    auto group = groups.join(*id, kDevices[replica].index(), replica, 2, kTimeout, nullptr);
     EXPECT_TRUE(group.ok()) << group.error().message;
     if (!group.ok()) return gradients;
     EXPECT_FALSE((*group)->in_one_process());

@@ -455,6 +455,17 @@ TEST_F(OneMember, ThatIsLostIsReportedBeforeOthersJoinAGroup) {
   EXPECT_EQ(announced.error().message, "member 1: this process of the worker is lost");
 }
 
+// While a group is joined, which waits for all: see link_replicas().
+TEST_F(OneMember, ThatIsLostEndsTheJoinOfAGroup) {
+  begin();
+  EXPECT_TRUE(members_->announce_group({1, 2, 3}));
+  EXPECT_FALSE(members_->has_lost_one());
+  other_.reset();
+  EXPECT_TRUE(members_->has_lost_one());
+  members_->abandon();
+  EXPECT_EQ(members_->first_lost(), "member 1: this process of the worker is lost");
+}
+
 TEST_F(OneMember, ThatSendsMalformedFramesIsLost) {
   ReplicaResult other_step;
   other_step.step = 9;
