@@ -298,7 +298,7 @@ Expected<at::Tensor> TorchCompute::gather_slices(at::Tensor slices) {
 
 // This replica's, of the group's mean.
 void TorchCompute::download_slice(const at::Tensor& mean) {
-  transfers_.download_slice(config_.group->host_mean().get(), mean,
+  transfers_.download_slice(config_.host_mean->get(), mean,
                             flat_slice(mean.numel(), config_.replica, config_.replicas));
 }
 
@@ -310,7 +310,7 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
   const bool resident = transfers_.is_resident(z);
   // The same for all replicas: else some would wait for others in the group.
   const bool sliced = config_.group && !in_place && z.device().is_cpu();
-  const bool sliced_mean = sliced && config_.group->in_one_process();
+  const bool sliced_mean = sliced && config_.host_mean;
   const at::Tensor uploaded =
       sliced ? transfers_.upload_slice(z, config_.replica, config_.replicas, z_slot_)
              : transfers_.upload(z, z_slot_);
@@ -324,7 +324,7 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
     FrozenTensor recycled = std::exchange(request.recycled, {});
     if (!in_place && !resident) recycled = {};
     if (sliced_mean && comes_down(config_))
-      config_.group->host_mean().set(transfers_.host_memory(parameters_.numel()));
+      config_.host_mean->set(transfers_.host_memory(parameters_.numel()));
     at::Tensor flat;
     if (parts == nullptr) flat = result_memory(std::move(recycled), parameters_.numel(), device_);
     if (flat_buffers.defined()) buffers_.scatter(flat_buffers);

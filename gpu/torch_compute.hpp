@@ -18,6 +18,7 @@
 #include "gpu/model/objective.hpp"
 #include "gpu/model/precision.hpp"
 #include "gpu/replicas/gradient_group.hpp"
+#include "gpu/replicas/host_mean.hpp"
 #include "gpu/replicas/launch_gate.hpp"
 #include "gpu/threads/near_cpus.hpp"
 #include "messages/expected.hpp"
@@ -57,6 +58,9 @@ struct TorchComputeConfig {
   CpuSet near_cpus;
   // Of the replicas: gathers parameters and all-reduces gradients on the devices; null: none.
   std::shared_ptr<GradientGroup> group;
+  // Of the replicas of a group that are all in this process: each downloads a slice of the mean
+  // into it. Null: replica 0 downloads the whole.
+  std::shared_ptr<HostMean> host_mean;
   LoaderOptions loader;
   LossKind loss = LossKind::by_task;
   double label_smoothing = 0;  // in training only: evaluate() gives the plain loss
@@ -75,10 +79,9 @@ struct TorchComputeConfig {
 // the loss does not reach have gradient zero. Between calls the model holds no handle on any z.
 //
 // In a group, each replica uploads a slice of z, and the group gathers the slices on the devices.
-// Every gradient is the group's mean; each replica downloads a slice of it into memory of replica 0
-// (GradientGroup::host_mean()) and returns none; in the host's memory, and where the replicas are
-// in several processes, replica 0 downloads and returns it. A
-// gradient that overflows does so in all replicas, so that all compute it again.
+// Every gradient is the group's mean. With a `host_mean` each replica downloads a slice of it into
+// memory of replica 0, and returns none; without it, and in the host's memory, replica 0 returns
+// the whole. A gradient that overflows does so in all replicas, so that all compute it again.
 //
 // Parts of a gradient are given in the host's memory, where nothing follows the backward pass that
 // needs all of it: one pass a step, no scaled loss, no group.

@@ -5,30 +5,13 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
-#include "gpu/memory/transfers.hpp"
 #include "messages/expected.hpp"
 #include "messages/time.hpp"
 
 namespace grapevine {
-
-// The mean of a pass in the host's memory, of which each replica downloads a slice. Thread-safe.
-class HostMean {
- public:
-  // By replica 0, between the collectives of a pass: in that time no replica asks for it.
-  void set(Transfers::HostMemory memory);
-  // By the other replicas, after all_reduce_mean().
-  Transfers::HostMemory get() const;
-  // What was set, which is then given up. Undefined where nothing was.
-  at::Tensor take();
-
- private:
-  mutable std::mutex mutex_;
-  Transfers::HostMemory memory_;  // guarded by mutex_
-};
 
 // Replicas are numbered in the order of the devices that the group was made for.
 class GradientGroup {
@@ -50,22 +33,12 @@ class GradientGroup {
   // arrive in time, or the group was aborted; it is of no use then.
   virtual Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) = 0;
 
-  // False: other replicas are in other processes, so that they cannot put slices of the mean where
-  // replica 0 has it: that one downloads the whole.
-  virtual bool in_one_process() const { return true; }
-
   // After an error: which replica's process is lost, as a line; empty: none that is known. The
   // errors of the other replicas follow from it, and may come first. Any thread.
   virtual std::string lost_replica() const { return {}; }
 
-  // Where the replicas put the mean. REQUIRES: in_one_process().
-  HostMean& host_mean() { return host_mean_; }
-
   // Ends the group, and the waits of its replicas, on the devices as well. Any thread. Idempotent.
   virtual void abort() = 0;
-
- private:
-  HostMean host_mean_;
 };
 
 struct GroupChoice {

@@ -73,10 +73,6 @@ class NcclGroup final : public GradientGroup {
     return {};
   }
 
-  bool in_one_process() const override {
-    return communicators_.size() == static_cast<std::size_t>(size_);
-  }
-
   void abort() override {
     launch_.end();
     for_all(communicators_.size(), [this](std::size_t i) {

@@ -33,7 +33,6 @@ class MemberGroup final : public GradientGroup {
     used_ = true;
     return group_->all_reduce_mean(replica, gradient);
   }
-  bool in_one_process() const override { return false; }
   void abort() override { group_->abort(); }
   // The lead ends its part of the group as well.
   void dismiss() { dismissed_ = true; }

@@ -129,7 +129,6 @@ class LeadGroup final : public GradientGroup {
     used_ = true;
     return group_->all_reduce_mean(replica, gradient);
   }
-  bool in_one_process() const override { return false; }
   std::string lost_replica() const override { return members_->first_lost(); }
   void abort() override {
     members_->abandon();

@@ -86,12 +86,14 @@ TorchComputeConfig config_of(std::size_t replica, std::size_t replicas,
 std::unique_ptr<Compute> replicated(std::size_t replicas, std::shared_ptr<GradientGroup> group,
                                     const std::function<void(TorchComputeConfig&)>& change = {}) {
   std::vector<std::unique_ptr<Compute>> parts;
+  const auto mean = group ? std::make_shared<HostMean>() : nullptr;
   for (std::size_t i = 0; i < replicas; ++i) {
     TorchComputeConfig config = config_of(i, replicas, group);
+    config.host_mean = mean;
     if (change) change(config);
     parts.push_back(make_tiny(std::move(config)));
   }
-  return std::make_unique<ReplicatedCompute>(std::move(parts), std::move(group), kTimeout);
+  return std::make_unique<ReplicatedCompute>(std::move(parts), std::move(group), kTimeout, mean);
 }
 
 FrozenTensor point(const Compute& compute, std::int64_t seed) {

@@ -169,7 +169,6 @@ class ProcessesGroup final : public GradientGroup {
     gradient.copy_(sum);
     return barrier_.wait(kLong);
   }
-  bool in_one_process() const override { return false; }
   void abort() override {
     ++aborts_;
     barrier_.end();
@@ -193,7 +192,6 @@ class GroupOfTheDead final : public GradientGroup {
   Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
     return group_->all_reduce_mean(replica, gradient);
   }
-  bool in_one_process() const override { return false; }
   void abort() override {}
 
  private:
