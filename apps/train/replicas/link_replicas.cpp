@@ -87,11 +87,8 @@ Expected<std::shared_ptr<GradientGroup>> join_as_member(TrainJob& job, const Lin
   auto lead = join_lead(worker_of(job, replica), job.processes.replica, deadline, nullptr);
   if (!lead) return of_member(job, lead.error());
   // The lead waits for other members meanwhile, no longer than it may.
-  const auto packet = shm::wait_for_packet(lead->socket.get(), std::nullopt, nullptr);
-  if (!packet) return Error{packet.error().code, lost_lead(job).message};
-  const auto id = read_group(*packet);
-  if (!id) return of_member(job, id.error());
-  lead->dismissed = !id->has_value();
+  const auto id = await_group(*lead);
+  if (!id) return id.error().code == Errc::peer_down ? lost_lead(job) : of_member(job, id.error());
   const int socket = lead->socket.get();
   auto group = join_group(job, replica, id->value_or(ProcessGroups::Id()),
                           [socket] { return shm::has_ended(socket); });

@@ -238,9 +238,14 @@ Expected<void> WorkerMembers::announce_group(const std::vector<std::uint8_t>& id
   if (const std::int32_t ended = first_ended(); ended != 0)
     return Error{Errc::peer_down, name(ended) + ": " + kLost};
   grouped_ = !id.empty();
+  std::vector<int> descriptors;
+  if (!grouped_) {
+    if (auto made = memory_.make_gradients(); !made) return made;
+    descriptors.push_back(memory_.descriptor_of_gradients());
+  }
   const ReplicaGroup group = group_of(id);
   for (const Link& to : links_)  // one that does not take it is lost, which the first step reports
-    if (to.socket.get() >= 0) shm::send_packet(to.socket.get(), &group, sizeof group);
+    if (to.socket.get() >= 0) shm::send_packet(to.socket.get(), &group, sizeof group, descriptors);
   return {};
 }
 

@@ -45,15 +45,16 @@ class WorkerMembers {
 
   // After accept(): whether all processes may join a group.
   bool may_group() const { return may_group_; }
-  // Tells the members how gradients are summed. `id`: of the group that they join; empty: here.
-  // Errors (peer_down): a member is lost, with its name: a group would wait for it.
+  // Tells the members how gradients are summed. `id`: of the group that they join; empty: here, in
+  // memory that is made now. Errors: peer_down: a member is lost, with its name: a group would wait
+  // for it; io: no memory.
   Expected<void> announce_group(const std::vector<std::uint8_t>& id);
   // Whether the process at the other end of a link has ended. Before abandon(); any thread.
   bool has_lost_one() const { return first_ended() != 0; }
 
   // For tests: a replica whose greeting is over.
   void adopt(std::int32_t replica, FileDescriptor socket);
-  const ReplicaMemory& memory() const { return memory_; }
+  ReplicaMemory& memory() { return memory_; }
 
   // Of a member. Each of the members gets the same requests, in the same order: the first call of a
   // request copies z for all. The vectors of the result are in the shared memory, until the next
@@ -95,7 +96,7 @@ class WorkerMembers {
   std::int32_t missing() const;
   std::string name(std::int32_t replica) const;
 
-  const ReplicaMemory memory_;
+  ReplicaMemory memory_;
   const std::vector<std::string> names_;
   const ReplicaLimits limits_;
   std::vector<Link> links_;  // by replica; each used by the thread of its replica
