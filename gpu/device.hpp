@@ -18,7 +18,7 @@
 namespace grapevine {
 
 // Work in one stream runs in the order in which it was enqueued; streams run concurrently.
-// A worker uses the first three, a peer `exchange`.
+// A worker uses the first three, a peer `exchange`, and so does a replica with a group.
 enum class Stream { upload, compute, download, exchange };
 inline constexpr std::size_t kStreams = 4;
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gpu/compute.hpp"
 #include "gpu/data/batch_loader.hpp"
@@ -13,6 +14,7 @@
 #include "gpu/device.hpp"
 #include "gpu/memory/transfers.hpp"
 #include "gpu/model/flat_params.hpp"
+#include "gpu/model/gradient_buckets.hpp"
 #include "gpu/model/gradient_parts.hpp"
 #include "gpu/model/model.hpp"
 #include "gpu/model/objective.hpp"
@@ -61,6 +63,9 @@ struct TorchComputeConfig {
   // Of the replicas of a group that are all in this process: each downloads a slice of the mean
   // into it. Null: replica 0 downloads the whole.
   std::shared_ptr<HostMean> host_mean;
+  // Least size of a bucket in which the group reduces a gradient; the same of all replicas. The
+  // default is that of Li et al., PyTorch Distributed, VLDB 2020, section 3.2.3 and 5.1.
+  std::int64_t bucket_bytes = std::int64_t{25} << 20;
   LoaderOptions loader;
   LossKind loss = LossKind::by_task;
   double label_smoothing = 0;  // in training only: evaluate() gives the plain loss
@@ -81,7 +86,9 @@ struct TorchComputeConfig {
 // In a group, each replica uploads a slice of z, and the group gathers the slices on the devices.
 // Every gradient is the group's mean. With a `host_mean` each replica downloads a slice of it into
 // memory of replica 0, and returns none; without it, and in the host's memory, replica 0 returns
-// the whole. A gradient that overflows does so in all replicas, so that all compute it again.
+// the whole. The group reduces a bucket of the gradient while the backward pass computes the next
+// ones; where a step has several passes, in the last one. A gradient that overflows does so in all
+// replicas, so that all compute it again.
 //
 // Parts of a gradient are given in the host's memory, where nothing follows the backward pass that
 // needs all of it: one pass a step, no scaled loss, no group.
@@ -151,8 +158,10 @@ class TorchCompute final : public Compute {
     at::Tensor loss;
     at::Tensor output;
   };
-  Part add_part(const Batch& part, double share, bool first, at::Tensor& flat,
-                GradientParts* parts);
+  Expected<Part> add_part(const Batch& part, std::int64_t index, at::Tensor& flat,
+                          GradientParts* parts);
+  void add_gradients(const at::Tensor& loss, bool first, at::Tensor& flat);
+  Expected<void> reduce_gradients(const at::Tensor& loss, bool first, const at::Tensor& flat);
   Expected<Pass> forward_backward(const at::Tensor& z, const Batch& batch, at::Tensor flat,
                                   bool counts_hits, GradientParts* parts);
   at::Tensor forward(const at::Tensor& input);
@@ -168,6 +177,7 @@ class TorchCompute final : public Compute {
   std::unique_ptr<Model> model_;
   FlatTensors parameters_;
   FlatTensors buffers_;
+  std::vector<GradientBucket> buckets_;  // of the group; empty: there is none
   FrozenTensor initial_parameters_;
   FrozenTensor initial_buffers_;
   LossScale loss_scale_;

@@ -201,6 +201,16 @@ std::unique_ptr<StreamScope> Transfers::begin_compute() {
   return runtime_->enter(Stream::compute);
 }
 
+std::unique_ptr<StreamScope> Transfers::begin_exchange(const at::Tensor& computed) {
+  runtime_->record_stream(computed, Stream::exchange);
+  runtime_->wait(Stream::exchange, runtime_->record(Stream::compute));
+  return runtime_->enter(Stream::exchange);
+}
+
+void Transfers::end_exchange() {
+  runtime_->wait(Stream::compute, runtime_->record(Stream::exchange));
+}
+
 void Transfers::end_compute() {
   runtime_->wait(Stream::download, runtime_->record(Stream::compute));
 }

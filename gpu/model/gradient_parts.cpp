@@ -2,17 +2,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <memory>
 #include <utility>
+#include <vector>
 
+#include "gpu/model/gradient_hooks.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
@@ -64,69 +61,17 @@ void GradientParts::give(Part& part) {
   give_(std::move(complete));
 }
 
-namespace {
-
-namespace autograd = torch::autograd;
-
-// Runs where autograd has added up all that reaches a parameter.
-class TakeGradient final : public autograd::FunctionPostHook {
- public:
-  TakeGradient(at::Tensor parameter, std::int64_t begin, GradientParts& parts, bool& reached)
-      : parameter_(std::move(parameter)), begin_(begin), parts_(parts), reached_(reached) {}
-
-  autograd::variable_list operator()(const autograd::variable_list& outputs,
-                                     const autograd::variable_list& /*inputs*/) override {
-    const at::Tensor gradient = std::exchange(parameter_.mutable_grad(), at::Tensor());
-    if (gradient.defined()) parts_.add(begin_, gradient);
-    reached_ = gradient.defined();
-    return outputs;
-  }
-
- private:
-  const at::Tensor parameter_;
-  const std::int64_t begin_;
-  GradientParts& parts_;
-  bool& reached_;
-};
-
-// A parameter's place at the end of the graph, with the hook as long as this lives.
-class HookedEnd {
- public:
-  HookedEnd(const at::Tensor& parameter, std::int64_t begin, GradientParts& parts)
-      : end_(autograd::impl::grad_accumulator(parameter)),
-        hook_(end_->add_post_hook(
-            std::make_unique<TakeGradient>(parameter, begin, parts, reached_))) {}
-  ~HookedEnd() { end_->del_post_hook(hook_); }
-  HookedEnd(const HookedEnd&) = delete;
-  HookedEnd& operator=(const HookedEnd&) = delete;
-
-  bool reached() const { return reached_; }
-
- private:
-  bool reached_ = false;
-  // Another kind of pointer since LibTorch 2.15.
-  const decltype(autograd::impl::grad_accumulator(at::Tensor())) end_;
-  const std::uintptr_t hook_;
-};
-
-}  // namespace
-
 void backward_in_parts(const at::Tensor& loss, const FlatTensors& parameters,
                        GradientParts& parts) {
-  std::deque<HookedEnd> ends;
-  std::int64_t begin = 0;
-  for (const at::Tensor& parameter : parameters.tensors()) {
-    ends.emplace_back(parameter, begin, parts);
-    begin += parameter.numel();
-  }
-  autograd::backward({loss}, {}, /*retain_graph=*/false, /*create_graph=*/false,
-                     parameters.tensors());
-  begin = 0;
-  for (std::size_t i = 0; i < ends.size(); ++i) {
-    const std::int64_t size = parameters.tensors()[i].numel();
-    if (!ends[i].reached()) parts.add(begin, at::zeros({size}, at::kFloat));
-    begin += size;
-  }
+  std::vector<bool> reached(parameters.tensors().size(), false);
+  backward_by_parameter(loss, parameters, [&](std::size_t i, const at::Tensor& gradient) {
+    parts.add(parameters.begin_of(i), gradient);
+    reached[i] = true;
+  });
+  for (std::size_t i = 0; i < reached.size(); ++i)
+    if (!reached[i])
+      parts.add(parameters.begin_of(i),
+                at::zeros({parameters.tensors()[i].numel()}, at::TensorOptions(at::kFloat)));
 }
 
 }  // namespace grapevine

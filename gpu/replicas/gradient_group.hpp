@@ -26,12 +26,13 @@ class GradientGroup {
   // this process have called it. Errors: those of all_reduce_mean().
   virtual Expected<void> all_gather(std::size_t replica, at::Tensor& flat) = 0;
 
-  // Called by each replica once for every pass, on a thread of its own and in the stream that
-  // `gradient` (flat float32, on the replica's device) was computed in: behind what is there,
-  // `gradient` becomes the mean over all replicas, bit-identical on all. May return before that is
-  // done, but not before all replicas of this process have called it. Errors: a replica did not
-  // arrive in time, or the group was aborted; it is of no use then.
-  virtual Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) = 0;
+  // Called by each replica for every bucket of its gradient in a pass, in the same order and of the
+  // same sizes by all, one after the other, on a thread of its own and in a stream behind what has
+  // computed `bucket` (flat float32, on the replica's device): behind what is there, `bucket`
+  // becomes the mean over all replicas, bit-identical on all. May return before that is done, but
+  // not before all replicas of this process have called it. Errors: a replica did not arrive in
+  // time, or the group was aborted; it is of no use then.
+  virtual Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& bucket) = 0;
 
   // After an error: which replica's process is lost, as a line; empty: none that is known. The
   // errors of the other replicas follow from it, and may come first. Any thread.

@@ -42,11 +42,13 @@ struct History {
 // Faults of the device, as if a caller had forgotten something.
 enum class Fault {
   none,
-  ready_events_are_empty,  // a frozen tensor has no event
-  upload_is_not_awaited,   // the compute stream does not wait for the upload stream
-  host_does_not_wait,      // a host that waits for an event continues at once
-  foreign_is_not_awaited,  // a stream does not wait for one of another device
-  allocator_is_not_told,   // memory is not held for the other streams that use it
+  ready_events_are_empty,   // a frozen tensor has no event
+  upload_is_not_awaited,    // the compute stream does not wait for the upload stream
+  exchange_does_not_wait,   // the exchange stream does not wait for others
+  exchange_is_not_awaited,  // the compute stream does not wait for the exchange stream
+  host_does_not_wait,       // a host that waits for an event continues at once
+  foreign_is_not_awaited,   // a stream does not wait for one of another device
+  allocator_is_not_told,    // memory is not held for the other streams that use it
 };
 
 // Bytes that were copied since the last reset.
