@@ -18,7 +18,7 @@
 namespace grapevine {
 
 // Work in one stream runs in the order in which it was enqueued; streams run concurrently.
-// A worker uses the first three, a peer `exchange`.
+// A worker uses the first three, a peer `exchange`, and so does a replica with a group.
 enum class Stream { upload, compute, download, exchange };
 inline constexpr std::size_t kStreams = 4;
 
@@ -90,10 +90,13 @@ struct ProcessGroups {
   using Id = std::vector<std::uint8_t>;
   // Of a new group; one process makes it, and all others get it as it is.
   std::function<Expected<Id>()> make_id = nullptr;
+  // Asked often by a thread that waits: whether it is to give up. Null: never.
+  using Cancelled = std::function<bool()>;
   // Returns when all `replicas` have joined, at most after `timeout`, which also bounds each
-  // launch.
+  // launch. `cancelled`: asked until all have joined. Errors: peer_down where it was cancelled.
   std::function<Expected<std::shared_ptr<GradientGroup>>(const Id& id, int gpu, std::size_t replica,
-                                                         std::size_t replicas, Duration timeout)>
+                                                         std::size_t replicas, Duration timeout,
+                                                         const Cancelled& cancelled)>
       join = nullptr;
 };
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "gpu/gradient_parts.hpp"
+#include "gpu/model/gradient_parts.hpp"
 #include "messages/random.hpp"
 #include "messages/tensor_memory.hpp"
 

@@ -14,7 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/step_generator.hpp"
+#include "gpu/model/gradient_hooks.hpp"
+#include "gpu/model/step_generator.hpp"
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
 #include "messages/random.hpp"
@@ -135,6 +136,7 @@ TorchCompute::TorchCompute(TorchComputeConfig config, std::unique_ptr<Model> mod
       transfers_(config_.runtime, staging_limit(config_, parameters_.numel(), buffers_.numel()),
                  config_.timeout),
       loader_(config_.data, sampler, config_.rank, config_.loader) {
+  if (config_.group) buckets_ = buckets_of(parameters_, config_.bucket_bytes);
   if (buffers_.numel() > 0) initial_buffers_ = FrozenTensor::freeze(buffers_.gather());
   const auto scope = transfers_.begin_compute();
   if (wants_own_layout(config_, parameters_)) {
@@ -298,7 +300,7 @@ Expected<at::Tensor> TorchCompute::gather_slices(at::Tensor slices) {
 
 // This replica's, of the group's mean.
 void TorchCompute::download_slice(const at::Tensor& mean) {
-  transfers_.download_slice(config_.group->host_mean().get(), mean,
+  transfers_.download_slice(config_.host_mean->get(), mean,
                             flat_slice(mean.numel(), config_.replica, config_.replicas));
 }
 
@@ -310,7 +312,7 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
   const bool resident = transfers_.is_resident(z);
   // The same for all replicas: else some would wait for others in the group.
   const bool sliced = config_.group && !in_place && z.device().is_cpu();
-  const bool sliced_mean = sliced && config_.group->in_one_process();
+  const bool sliced_mean = sliced && config_.host_mean;
   const at::Tensor uploaded =
       sliced ? transfers_.upload_slice(z, config_.replica, config_.replicas, z_slot_)
              : transfers_.upload(z, z_slot_);
@@ -324,7 +326,7 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
     FrozenTensor recycled = std::exchange(request.recycled, {});
     if (!in_place && !resident) recycled = {};
     if (sliced_mean && comes_down(config_))
-      config_.group->host_mean().set(transfers_.host_memory(parameters_.numel()));
+      config_.host_mean->set(transfers_.host_memory(parameters_.numel()));
     at::Tensor flat;
     if (parts == nullptr) flat = result_memory(std::move(recycled), parameters_.numel(), device_);
     if (flat_buffers.defined()) buffers_.scatter(flat_buffers);
@@ -395,21 +397,34 @@ at::Tensor TorchCompute::forward(const at::Tensor& input) {
   return config_.precision == Precision::fp32 ? output : output.to(at::kFloat);
 }
 
-TorchCompute::Part TorchCompute::add_part(const Batch& part, double share, bool first,
-                                          at::Tensor& flat, GradientParts* parts) {
+Expected<TorchCompute::Part> TorchCompute::add_part(const Batch& part, std::int64_t index,
+                                                    at::Tensor& flat, GradientParts* parts) {
   const Objective objective(config_.data->info().task, config_.loss, config_.label_smoothing);
   const at::AutoGradMode with_grad(true);
   const at::Tensor output = forward(part.input);
   const at::Tensor loss = batch_loss(objective, output, part.target);
+  const double share = 1 / static_cast<double>(config_.passes);
   const double factor = share * (config_.scale_loss ? loss_scale_.factor() : 1);
+  const at::Tensor scaled = factor == 1 ? loss : loss * factor;
+  const Part done{loss.detach() * share, output.detach()};
+  const bool first = index == 0, last = index + 1 == config_.passes;
   if (parts != nullptr) {
     backward_in_parts(loss, parameters_, *parts);
     flat = parts->finish();
-    return {loss.detach(), output.detach()};
+  } else if (config_.group && last) {
+    if (const auto reduced = reduce_gradients(scaled, first, flat); !reduced)
+      return reduced.error();
+  } else {
+    add_gradients(scaled, first, flat);
   }
+  return done;
+}
+
+// Adds the gradients of `loss` to `flat`, or puts them there.
+void TorchCompute::add_gradients(const at::Tensor& loss, bool first, at::Tensor& flat) {
   const std::vector<at::Tensor> gradients =
-      torch::autograd::grad({factor == 1 ? loss : loss * factor}, parameters_.tensors(), {},
-                            /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
+      torch::autograd::grad({loss}, parameters_.tensors(), {}, /*retain_graph=*/false,
+                            /*create_graph=*/false, /*allow_unused=*/true);
   if (first) {
     parameters_.pack(gradients, flat);
   } else {
@@ -418,7 +433,27 @@ TorchCompute::Part TorchCompute::add_part(const Batch& part, double share, bool 
     parameters_.pack(gradients, more);
     flat.add_(more);
   }
-  return {loss.detach() * share, output.detach()};
+}
+
+// The same, and the mean of all replicas: of a bucket while the backward pass computes the next
+// ones. The host launches; the streams wait for each other. After an error no bucket is reduced any
+// more: the group is of no use, for the other replicas either.
+Expected<void> TorchCompute::reduce_gradients(const at::Tensor& loss, bool first,
+                                              const at::Tensor& flat) {
+  Expected<void> reduced;
+  const GradientBuckets::Complete reduce = [&](at::Tensor bucket) {
+    if (!reduced) return;
+    const auto scope = transfers_.begin_exchange(bucket);
+    reduced = config_.group->all_reduce_mean(config_.replica, bucket);
+  };
+  GradientBuckets buckets(parameters_, buckets_, flat, /*adds=*/!first,
+                          config_.scale_loss ? 1 / loss_scale_.factor() : 1, reduce);
+  backward_by_parameter(loss, parameters_, [&buckets](std::size_t i, const at::Tensor& gradient) {
+    buckets.add(i, gradient);
+  });
+  buckets.finish();
+  transfers_.end_exchange();
+  return reduced;
 }
 
 // Puts everything into the device's stream and reads nothing back: the host does not wait here, but
@@ -434,17 +469,14 @@ Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z,
   std::vector<at::Tensor> accuracies;
   for (std::int64_t i = 0; i < config_.passes; ++i) {
     const Batch part{batch.input.narrow(0, i * size, size), batch.target.narrow(0, i * size, size)};
-    const Part done =
-        add_part(part, 1 / static_cast<double>(config_.passes), /*first=*/i == 0, flat, parts);
-    loss = loss.defined() ? loss + done.loss : done.loss;
-    accuracies.push_back(counts_hits ? accuracy_figures(objective, done.output, part.target)
-                                     : no_accuracy_figures(done.output));
+    const Expected<Part> done = add_part(part, i, flat, parts);
+    if (!done) return done.error();
+    loss = loss.defined() ? loss + done->loss : done->loss;
+    accuracies.push_back(counts_hits ? accuracy_figures(objective, done->output, part.target)
+                                     : no_accuracy_figures(done->output));
   }
   const at::NoGradGuard no_grad;
-  if (config_.scale_loss) flat.mul_(1 / loss_scale_.factor());
-  if (config_.group)
-    if (const auto met = config_.group->all_reduce_mean(config_.replica, flat); !met)
-      return met.error();
+  if (config_.scale_loss && !config_.group) flat.mul_(1 / loss_scale_.factor());
   const at::Tensor finite = config_.scale_loss ? flat.isfinite().all().to(at::kDouble).view({1})
                                                : at::ones({1}, loss.options().dtype(at::kDouble));
   Pass pass;

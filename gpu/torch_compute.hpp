@@ -6,20 +6,23 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gpu/compute.hpp"
 #include "gpu/data/batch_loader.hpp"
 #include "gpu/data/data_set.hpp"
 #include "gpu/device.hpp"
-#include "gpu/flat_params.hpp"
-#include "gpu/gradient_parts.hpp"
-#include "gpu/model.hpp"
-#include "gpu/near_cpus.hpp"
-#include "gpu/objective.hpp"
-#include "gpu/precision.hpp"
+#include "gpu/memory/transfers.hpp"
+#include "gpu/model/flat_params.hpp"
+#include "gpu/model/gradient_buckets.hpp"
+#include "gpu/model/gradient_parts.hpp"
+#include "gpu/model/model.hpp"
+#include "gpu/model/objective.hpp"
+#include "gpu/model/precision.hpp"
 #include "gpu/replicas/gradient_group.hpp"
+#include "gpu/replicas/host_mean.hpp"
 #include "gpu/replicas/launch_gate.hpp"
-#include "gpu/transfers.hpp"
+#include "gpu/threads/near_cpus.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
 
@@ -52,11 +55,17 @@ struct TorchComputeConfig {
   bool channels_last = false;
   Duration timeout = from_seconds(120.0);  // longest wait for the device in a step
   // On which the threads that launch the device's work run, from the first gradient on: the one
-  // that calls gradient() and that of the backward passes (gpu/near_cpus.hpp). Empty: they stay as
-  // they are. REQUIRES: empty where the calling thread serves others as well.
+  // that calls gradient() and that of the backward passes (gpu/threads/near_cpus.hpp). Empty: they
+  // stay as they are. REQUIRES: empty where the calling thread serves others as well.
   CpuSet near_cpus;
   // Of the replicas: gathers parameters and all-reduces gradients on the devices; null: none.
   std::shared_ptr<GradientGroup> group;
+  // Of the replicas of a group that are all in this process: each downloads a slice of the mean
+  // into it. Null: replica 0 downloads the whole.
+  std::shared_ptr<HostMean> host_mean;
+  // Least size of a bucket in which the group reduces a gradient; the same of all replicas. The
+  // default is that of Li et al., PyTorch Distributed, VLDB 2020, section 3.2.3 and 5.1.
+  std::int64_t bucket_bytes = std::int64_t{25} << 20;
   LoaderOptions loader;
   LossKind loss = LossKind::by_task;
   double label_smoothing = 0;  // in training only: evaluate() gives the plain loss
@@ -67,25 +76,26 @@ struct TorchComputeConfig {
 };
 
 // Parameters are bound to the request's z without a copy where z is in the memory that the device
-// computes in, and uploaded otherwise (gpu/transfers.hpp: streams, events, pinned memory);
+// computes in, and uploaded otherwise (gpu/memory/transfers.hpp: streams, events, pinned memory);
 // the results are where z is. With channels_last, and on a GPU where z would not begin each of
 // them at a line of memory, they are copied from there once a step. The batch of the next step is
 // uploaded while the device computes if it is there by then, so that no result waits for a disk;
-// the time of reading it counts as the next step's. Loss: gpu/objective.hpp. Parameters that the
-// loss does not reach have gradient zero. Between calls the model holds no handle on any z.
+// the time of reading it counts as the next step's. Loss: gpu/model/objective.hpp. Parameters that
+// the loss does not reach have gradient zero. Between calls the model holds no handle on any z.
 //
 // In a group, each replica uploads a slice of z, and the group gathers the slices on the devices.
-// Every gradient is the group's mean; each replica downloads a slice of it into memory of replica 0
-// (GradientGroup::host_mean()) and returns none; in the host's memory, and where the replicas are
-// in several processes, replica 0 downloads and returns it. A
-// gradient that overflows does so in all replicas, so that all compute it again.
+// Every gradient is the group's mean. With a `host_mean` each replica downloads a slice of it into
+// memory of replica 0, and returns none; without it, and in the host's memory, replica 0 returns
+// the whole. The group reduces a bucket of the gradient while the backward pass computes the next
+// ones; where a step has several passes, in the last one. A gradient that overflows does so in all
+// replicas, so that all compute it again.
 //
 // Parts of a gradient are given in the host's memory, where nothing follows the backward pass that
 // needs all of it: one pass a step, no scaled loss, no group.
 //
-// Layers of the zoo draw from gpu/step_generator.hpp, so that equal requests give bit-identical
-// results, independent of other threads. TorchScript's own dropout does not: it draws from
-// LibTorch's global generator.
+// Layers of the zoo draw from gpu/model/step_generator.hpp, so that equal requests give
+// bit-identical results, independent of other threads. TorchScript's own dropout does not: it draws
+// from LibTorch's global generator.
 //
 // Not thread-safe; any number of instances may compute at once on threads of their own.
 class TorchCompute final : public Compute {
@@ -148,8 +158,10 @@ class TorchCompute final : public Compute {
     at::Tensor loss;
     at::Tensor output;
   };
-  Part add_part(const Batch& part, double share, bool first, at::Tensor& flat,
-                GradientParts* parts);
+  Expected<Part> add_part(const Batch& part, std::int64_t index, at::Tensor& flat,
+                          GradientParts* parts);
+  void add_gradients(const at::Tensor& loss, bool first, at::Tensor& flat);
+  Expected<void> reduce_gradients(const at::Tensor& loss, bool first, const at::Tensor& flat);
   Expected<Pass> forward_backward(const at::Tensor& z, const Batch& batch, at::Tensor flat,
                                   bool counts_hits, GradientParts* parts);
   at::Tensor forward(const at::Tensor& input);
@@ -165,6 +177,7 @@ class TorchCompute final : public Compute {
   std::unique_ptr<Model> model_;
   FlatTensors parameters_;
   FlatTensors buffers_;
+  std::vector<GradientBucket> buckets_;  // of the group; empty: there is none
   FrozenTensor initial_parameters_;
   FrozenTensor initial_buffers_;
   LossScale loss_scale_;

@@ -24,7 +24,7 @@
 #include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/plan.hpp"
 #include "gpu/device.hpp"
-#include "gpu/model_memory.hpp"
+#include "gpu/memory/model_memory.hpp"
 #include "net/transport.hpp"
 
 namespace grapevine {

@@ -9,7 +9,7 @@
 
 #include "algorithms/kernels/kernels.hpp"
 #include "apps/bench/bench_operations.hpp"
-#include "gpu/math_threads.hpp"
+#include "gpu/threads/math_threads.hpp"
 
 namespace grapevine {
 namespace {

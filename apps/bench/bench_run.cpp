@@ -14,7 +14,7 @@
 #include "apps/bench/bench_rank.hpp"
 #include "apps/bench/temporary_folder.hpp"
 #include "apps/launch/launch_job.hpp"
-#include "gpu/math_threads.hpp"
+#include "gpu/threads/math_threads.hpp"
 #include "messages/text/exception_line.hpp"
 #include "net/auto/auto.hpp"
 #include "net/inproc/inproc.hpp"

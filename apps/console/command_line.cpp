@@ -14,7 +14,7 @@
 #include "apps/console/help_format.hpp"
 #include "apps/console/usage_error.hpp"
 #include "apps/launched/launcher_environment.hpp"
-#include "gpu/math_threads.hpp"
+#include "gpu/threads/math_threads.hpp"
 #include "messages/exit_code.hpp"
 #include "messages/text/exception_line.hpp"
 #include "messages/text/names.hpp"

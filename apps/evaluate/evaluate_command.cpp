@@ -23,9 +23,9 @@
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/models.hpp"
 #include "gpu/device.hpp"
-#include "gpu/math_threads.hpp"
-#include "gpu/objective.hpp"
-#include "gpu/precision.hpp"
+#include "gpu/model/objective.hpp"
+#include "gpu/model/precision.hpp"
+#include "gpu/threads/math_threads.hpp"
 #include "messages/text/names.hpp"
 #include "messages/text/parse_number.hpp"
 

@@ -10,7 +10,7 @@
 #include "apps/compare/run_record.hpp"
 #include "apps/zoo/models.hpp"
 #include "apps/zoo/weights.hpp"
-#include "gpu/flat_params.hpp"
+#include "gpu/model/flat_params.hpp"
 
 namespace grapevine {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "gpu/data/data_set.hpp"
-#include "gpu/model.hpp"
+#include "gpu/model/model.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "gpu/data/data_set.hpp"
-#include "gpu/model.hpp"
-#include "gpu/objective.hpp"
+#include "gpu/model/model.hpp"
+#include "gpu/model/objective.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {

@@ -1,7 +1,7 @@
 #include "apps/train/model_file.hpp"
 
 #include "actors/record/files.hpp"
-#include "gpu/flat_params.hpp"
+#include "gpu/model/flat_params.hpp"
 
 namespace grapevine {
 

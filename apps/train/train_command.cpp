@@ -25,7 +25,7 @@
 #include "apps/train/train_job.hpp"
 #include "apps/train/train_options.hpp"
 #include "apps/train/train_resume.hpp"
-#include "gpu/math_threads.hpp"
+#include "gpu/threads/math_threads.hpp"
 #include "messages/exit_code.hpp"
 #include "messages/text/exception_line.hpp"
 

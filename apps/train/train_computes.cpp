@@ -12,14 +12,14 @@
 #include "apps/train/replicas/link_replicas.hpp"
 #include "apps/train/replicas/worker_members.hpp"
 #include "gpu/device.hpp"
-#include "gpu/flat_params.hpp"
-#include "gpu/math_threads.hpp"
-#include "gpu/model_memory.hpp"
-#include "gpu/near_cpus.hpp"
-#include "gpu/precision.hpp"
+#include "gpu/memory/model_memory.hpp"
+#include "gpu/model/flat_params.hpp"
+#include "gpu/model/precision.hpp"
 #include "gpu/replicas/gpu_claims.hpp"
 #include "gpu/replicas/gradient_group.hpp"
 #include "gpu/replicas/replicated_compute.hpp"
+#include "gpu/threads/math_threads.hpp"
+#include "gpu/threads/near_cpus.hpp"
 #include "gpu/torch_compute.hpp"
 #include "messages/text/names.hpp"
 
@@ -44,6 +44,7 @@ struct Replica {
   std::size_t index = 0;
   std::size_t of = 1;
   std::shared_ptr<GradientGroup> group;
+  std::shared_ptr<HostMean> host_mean;
   CpuSet cpus;  // for the threads that launch the work of its device; empty: any
 };
 
@@ -75,6 +76,7 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
   config.replica = replica.index;
   config.replicas = replica.of;
   config.group = replica.group;
+  config.host_mean = replica.host_mean;
   config.seed = seed_of(job.options);
   config.runtime = *std::move(runtime);
   config.precision = *precision;
@@ -229,8 +231,9 @@ Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, Rank rank, 
       job, {"rank " + std::to_string(rank), *shape, device, shared, member_limits(job)});
   if (!group) return group.error();
   job.process_group = *group;
-  auto own = make_replica(job, rank, device,
-                          {replica_name(rank, index, replicas), index, replicas, *group, cpus});
+  auto own =
+      make_replica(job, rank, device,
+                   {replica_name(rank, index, replicas), index, replicas, *group, nullptr, cpus});
   if (!own) return own.error();
   if (processes.is_member()) return std::shared_ptr<Compute>(*std::move(own));
   std::vector<std::unique_ptr<Compute>> all;
@@ -248,22 +251,24 @@ Expected<std::shared_ptr<Compute>> make_compute(TrainJob& job, Rank rank, const 
     return make_for_processes(job, rank, devices.front(), cpus.front(), shared);
   const std::string name = replica_name(rank, 0, 1);
   if (devices.size() == 1) {
-    auto made = make_replica(job, rank, devices.front(), {name, 0, 1, nullptr, cpus.front()});
+    auto made =
+        make_replica(job, rank, devices.front(), {name, 0, 1, nullptr, nullptr, cpus.front()});
     if (!made) return made.error();
     return std::shared_ptr<Compute>(*std::move(made));
   }
   auto group = open_group(name, devices, shared, first_step_limit(job.options));
   if (!group) return group.error();
+  const auto mean = *group ? std::make_shared<HostMean>() : nullptr;
   std::vector<std::unique_ptr<Compute>> replicas;
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    auto made =
-        make_replica(job, rank, devices[i],
-                     {replica_name(rank, i, devices.size()), i, devices.size(), *group, cpus[i]});
+    auto made = make_replica(
+        job, rank, devices[i],
+        {replica_name(rank, i, devices.size()), i, devices.size(), *group, mean, cpus[i]});
     if (!made) return made.error();
     replicas.push_back(*std::move(made));
   }
   return std::shared_ptr<Compute>(
-      std::make_shared<ReplicatedCompute>(std::move(replicas), *group, replicas_limit(job)));
+      std::make_shared<ReplicatedCompute>(std::move(replicas), *group, replicas_limit(job), mean));
 }
 
 // Why the ranks cannot keep their models on the workers' devices; empty: they can.
@@ -388,7 +393,7 @@ Expected<void> make_computes(TrainJob& job) {
   const auto device = choose_device(job.options.device, visible_gpus(),
                                     turn_of(job, 0) * job.options.devices_per_worker);
   if (!device) return device.error();
-  auto evaluator = make_replica(job, 0, *device, {"rank 0", 0, 1, nullptr, {}});
+  auto evaluator = make_replica(job, 0, *device, {"rank 0", 0, 1, nullptr, nullptr, {}});
   if (!evaluator) return evaluator.error();
   job.evaluator = std::move(*evaluator);
   const bool has_test = job.data->info().test_size > 0;

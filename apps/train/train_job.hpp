@@ -13,7 +13,7 @@
 #include "apps/train/resume/saved_job.hpp"
 #include "apps/train/train_options.hpp"
 #include "gpu/data/data_set.hpp"
-#include "gpu/model.hpp"
+#include "gpu/model/model.hpp"
 #include "gpu/replicas/gpu_claims.hpp"
 
 namespace grapevine {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gpu/data/data_set.hpp"
-#include "gpu/model.hpp"
+#include "gpu/model/model.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {

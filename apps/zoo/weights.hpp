@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "gpu/model.hpp"
+#include "gpu/model/model.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {

@@ -115,7 +115,8 @@ Expected<NcclCommunicator::Bytes> NcclCommunicator::make_id() {
 }
 
 Expected<std::unique_ptr<NcclCommunicator>> NcclCommunicator::join(const Bytes& bytes, int size,
-                                                                   int rank, Deadline deadline) {
+                                                                   int rank, Deadline deadline,
+                                                                   const Cancelled& cancelled) {
   ncclUniqueId id;
   if (bytes.size() != sizeof id.internal)
     return refused("joining an NCCL group", "an id of " + std::to_string(bytes.size()) +
@@ -133,7 +134,7 @@ Expected<std::unique_ptr<NcclCommunicator>> NcclCommunicator::join(const Bytes& 
   const ncclResult_t code = ncclCommInitRankConfig(&joined->communicator_, size, id, rank, &config);
   if (code != ncclSuccess && code != ncclInProgress)
     return error_of(code, "joining a group", nullptr);
-  if (auto joining = joined->await_completion("joining a group", until); !joining)
+  if (auto joining = joined->await_completion("joining a group", until, cancelled); !joining)
     return joining.error();
   return joined;
 }
@@ -178,11 +179,16 @@ Expected<bool> NcclCommunicator::completed(const char* what) {
 }
 
 // Until NCCL has completed the last call in the background.
-Expected<void> NcclCommunicator::await_completion(const char* what, Clock::time_point until) {
+Expected<void> NcclCommunicator::await_completion(const char* what, Clock::time_point until,
+                                                  const Cancelled& cancelled) {
   while (true) {
     const Expected<bool> now = completed(what);
     if (!now) return give_up(now.error());
     if (*now) return {};
+    if (cancelled && cancelled())
+      return give_up({Errc::peer_down, std::string("NCCL: ") + what + ": rank " +
+                                           std::to_string(rank_) + " of " + std::to_string(size_) +
+                                           ": another process is lost; the group is aborted"});
     if (Clock::now() >= until) break;
     std::this_thread::sleep_for(kPoll);
   }
@@ -227,7 +233,7 @@ Expected<void> NcclCommunicator::enqueue(const char* what, Deadline deadline, co
                                        "group is aborted"});
   const Expected<void> launched = launch(what, call);
   const Expected<void> taken =
-      launched ? await_completion(what, until) : Expected<void>(give_up(launched.error()));
+      launched ? await_completion(what, until, nullptr) : Expected<void>(give_up(launched.error()));
   end_turn();
   return taken;
 }

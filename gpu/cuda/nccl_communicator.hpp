@@ -17,6 +17,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -33,17 +34,21 @@ class NcclCommunicator {
  public:
   using Bytes = std::vector<std::uint8_t>;
   using Deadline = std::chrono::milliseconds;  // from the call on
+  // Asked several thousand times a second by the thread that waits. Null: never.
+  using Cancelled = std::function<bool()>;
 
   // What names a new group; one rank makes it, and sends it to the others as it is.
   static Expected<Bytes> make_id();
 
   // Every rank of the group, [0, size), calls this with the same id. Returns when all have joined.
-  // `deadline` also bounds the group's end: each of abort() and the destructor. Errors: unavailable
-  // (the NCCL that was loaded is older than the one that this was built with, or of another major
-  // version), timeout (not all joined in time), bad_input (an id of another length, a rank
-  // outside), failed (NCCL's own, with its text). Nothing is left behind then.
+  // `deadline` also bounds the group's end: each of abort() and the destructor. `cancelled`: gives
+  // up, where a process that is to join has died: NCCL waits for it. Errors: unavailable (the NCCL
+  // that was loaded is older than the one that this was built with, or of another major version),
+  // timeout (not all joined in time), peer_down (cancelled), bad_input (an id of another length, a
+  // rank outside), failed (NCCL's own, with its text). Nothing is left behind then.
   static Expected<std::unique_ptr<NcclCommunicator>> join(const Bytes& id, int size, int rank,
-                                                          Deadline deadline);
+                                                          Deadline deadline,
+                                                          const Cancelled& cancelled = nullptr);
 
   // Finalizes and destroys a group that nothing went wrong in, which takes all ranks: each must do
   // it, on a thread of its own. Any other, and one whose other ranks do not arrive, is aborted.
@@ -97,7 +102,8 @@ class NcclCommunicator {
   Expected<void> launch(const char* what, const Call& call);
   bool take_turn(std::chrono::steady_clock::time_point until);
   void end_turn();
-  Expected<void> await_completion(const char* what, std::chrono::steady_clock::time_point until);
+  Expected<void> await_completion(const char* what, std::chrono::steady_clock::time_point until,
+                                  const Cancelled& cancelled);
   Expected<bool> completed(const char* what);  // false: NCCL is still working
   Error give_up(Error error);
   Expected<void> end(ncclComm* communicator);

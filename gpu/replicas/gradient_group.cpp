@@ -2,8 +2,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include <utility>
-
 #include "gpu/device.hpp"
 
 namespace grapevine {
@@ -24,21 +22,6 @@ std::string obstacle(const std::vector<at::Device>& devices, const std::string& 
 }
 
 }  // namespace
-
-void HostMean::set(Transfers::HostMemory memory) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  memory_ = std::move(memory);
-}
-
-Transfers::HostMemory HostMean::get() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return memory_;
-}
-
-at::Tensor HostMean::take() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return std::exchange(memory_, {}).flat;
-}
 
 GroupChoice choose_group(const std::vector<at::Device>& devices, const std::string& shared,
                          bool built_in) {

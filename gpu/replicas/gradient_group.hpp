@@ -5,30 +5,13 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
-#include "gpu/transfers.hpp"
 #include "messages/expected.hpp"
 #include "messages/time.hpp"
 
 namespace grapevine {
-
-// The mean of a pass in the host's memory, of which each replica downloads a slice. Thread-safe.
-class HostMean {
- public:
-  // By replica 0, between the collectives of a pass: in that time no replica asks for it.
-  void set(Transfers::HostMemory memory);
-  // By the other replicas, after all_reduce_mean().
-  Transfers::HostMemory get() const;
-  // What was set, which is then given up. Undefined where nothing was.
-  at::Tensor take();
-
- private:
-  mutable std::mutex mutex_;
-  Transfers::HostMemory memory_;  // guarded by mutex_
-};
 
 // Replicas are numbered in the order of the devices that the group was made for.
 class GradientGroup {
@@ -43,29 +26,20 @@ class GradientGroup {
   // this process have called it. Errors: those of all_reduce_mean().
   virtual Expected<void> all_gather(std::size_t replica, at::Tensor& flat) = 0;
 
-  // Called by each replica once for every pass, on a thread of its own and in the stream that
-  // `gradient` (flat float32, on the replica's device) was computed in: behind what is there,
-  // `gradient` becomes the mean over all replicas, bit-identical on all. May return before that is
-  // done, but not before all replicas of this process have called it. Errors: a replica did not
-  // arrive in time, or the group was aborted; it is of no use then.
-  virtual Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) = 0;
-
-  // False: other replicas are in other processes, so that they cannot put slices of the mean where
-  // replica 0 has it: that one downloads the whole.
-  virtual bool in_one_process() const { return true; }
+  // Called by each replica for every bucket of its gradient in a pass, in the same order and of the
+  // same sizes by all, one after the other, on a thread of its own and in a stream behind what has
+  // computed `bucket` (flat float32, on the replica's device): behind what is there, `bucket`
+  // becomes the mean over all replicas, bit-identical on all. May return before that is done, but
+  // not before all replicas of this process have called it. Errors: a replica did not arrive in
+  // time, or the group was aborted; it is of no use then.
+  virtual Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& bucket) = 0;
 
   // After an error: which replica's process is lost, as a line; empty: none that is known. The
   // errors of the other replicas follow from it, and may come first. Any thread.
   virtual std::string lost_replica() const { return {}; }
 
-  // Where the replicas put the mean. REQUIRES: in_one_process().
-  HostMean& host_mean() { return host_mean_; }
-
   // Ends the group, and the waits of its replicas, on the devices as well. Any thread. Idempotent.
   virtual void abort() = 0;
-
- private:
-  HostMean host_mean_;
 };
 
 struct GroupChoice {

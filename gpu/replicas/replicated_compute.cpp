@@ -12,9 +12,11 @@
 namespace grapevine {
 
 ReplicatedCompute::ReplicatedCompute(std::vector<std::unique_ptr<Compute>> replicas,
-                                     std::shared_ptr<GradientGroup> group, Duration timeout)
+                                     std::shared_ptr<GradientGroup> group, Duration timeout,
+                                     std::shared_ptr<HostMean> mean)
     : replicas_(std::move(replicas)),
       group_(std::move(group)),
+      host_mean_(std::move(mean)),
       timeout_(timeout),
       recycled_(replicas_.size()),
       threads_(replicas_.size()) {
@@ -33,7 +35,7 @@ Gradient ReplicatedCompute::gradient(GradientRequest request) {
   if (!result.error.empty()) {
     const std::string lost = group_ ? group_->lost_replica() : std::string();
     if (!lost.empty()) result.error = lost;
-    if (group_ && group_->in_one_process()) group_->host_mean().take();
+    if (host_mean_) host_mean_->take();
     return result;
   }
 
@@ -59,11 +61,9 @@ Gradient ReplicatedCompute::gradient(GradientRequest request) {
   return result;
 }
 
-// From slices of all replicas; of devices in the host's memory, and over processes, the first one's
-// is the whole.
+// From slices of all replicas, which devices in the host's memory do not download.
 FrozenTensor ReplicatedCompute::value_of_group(std::vector<Gradient>& parts) {
-  if (!group_->in_one_process()) return std::move(parts[0].value);
-  at::Tensor mean = group_->host_mean().take();
+  at::Tensor mean = host_mean_ ? host_mean_->take() : at::Tensor();
   return mean.defined() ? FrozenTensor::freeze(std::move(mean)) : std::move(parts[0].value);
 }
 

@@ -9,6 +9,7 @@
 
 #include "gpu/compute.hpp"
 #include "gpu/replicas/gradient_group.hpp"
+#include "gpu/replicas/host_mean.hpp"
 #include "gpu/replicas/replica_threads.hpp"
 #include "messages/time.hpp"
 
@@ -27,10 +28,12 @@ namespace grapevine {
 // a step that takes longer than `timeout`.
 class ReplicatedCompute final : public Compute {
  public:
-  // REQUIRES: replicas.size() > 1, of one model and equal batch sizes; the group's, where there is
-  // one, made with it (TorchComputeConfig::group).
+  // `mean`: where the replicas of a group put theirs; null: the first one returns it. REQUIRES:
+  // replicas.size() > 1, of one model and equal batch sizes; the group's, where there is one, made
+  // with it and with `mean` (TorchComputeConfig::group, host_mean).
   ReplicatedCompute(std::vector<std::unique_ptr<Compute>> replicas,
-                    std::shared_ptr<GradientGroup> group, Duration timeout);
+                    std::shared_ptr<GradientGroup> group, Duration timeout,
+                    std::shared_ptr<HostMean> mean = nullptr);
 
   std::int64_t dimension() const override { return replicas_[0]->dimension(); }
   FrozenTensor initial_parameters() const override { return replicas_[0]->initial_parameters(); }
@@ -54,6 +57,7 @@ class ReplicatedCompute final : public Compute {
 
   const std::vector<std::unique_ptr<Compute>> replicas_;
   const std::shared_ptr<GradientGroup> group_;
+  const std::shared_ptr<HostMean> host_mean_;
   const Duration timeout_;
   std::vector<FrozenTensor> recycled_;  // memory for downloaded results that are not passed on
 

@@ -111,10 +111,10 @@ const CudaEvent& cuda_event(const DeviceEvent& event) {
 }
 
 // Streams of LibTorch's pool: none is the default stream, which would wait for all others. The pool
-// deals its 32 streams of each GPU in turn. A worker takes three, the evaluation three more, and
-// each peer, servers included, whose model is on the GPU one, when they first use them. From ten
-// workers on a GPU, or from eight with their peers, some share a stream, which costs overlap, not
-// correctness: the GPUs of a group (gpu/replicas/gradient_group.hpp) have one worker.
+// deals its 32 streams of each GPU in turn. A worker takes three, with a group four, the evaluation
+// three more, and each peer, servers included, whose model is on the GPU one, when they first use
+// them. From ten workers on a GPU, or from eight with their peers, some share a stream, which costs
+// overlap, not correctness: the GPUs of a group (gpu/replicas/gradient_group.hpp) have one worker.
 class CudaRuntime final : public DeviceRuntime {
  public:
   explicit CudaRuntime(int gpu) : gpu_(gpu) {}

@@ -73,10 +73,6 @@ class NcclGroup final : public GradientGroup {
     return {};
   }
 
-  bool in_one_process() const override {
-    return communicators_.size() == static_cast<std::size_t>(size_);
-  }
-
   void abort() override {
     launch_.end();
     for_all(communicators_.size(), [this](std::size_t i) {
@@ -104,11 +100,12 @@ class NcclGroup final : public GradientGroup {
 };
 
 Expected<Communicator> join(const cuda::NcclCommunicator::Bytes& id, int gpu, std::size_t size,
-                            std::size_t rank, Duration timeout) {
+                            std::size_t rank, Duration timeout,
+                            const std::function<bool()>& cancelled) {
   try {
     const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(gpu));
     return cuda::NcclCommunicator::join(id, static_cast<int>(size), static_cast<int>(rank),
-                                        std::chrono::duration_cast<Deadline>(timeout));
+                                        std::chrono::duration_cast<Deadline>(timeout), cancelled);
   } catch (const std::exception& e) {
     return Error{Errc::failed, "cuda:" + std::to_string(gpu) + ": " + one_line(e)};
   }
@@ -123,7 +120,7 @@ Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>&
   std::vector<Expected<Communicator>> joined;
   for (std::size_t i = 0; i < gpus.size(); ++i) joined.emplace_back(Error{});
   for_all(gpus.size(), [&](std::size_t rank) {
-    joined[rank] = join(*id, gpus[rank], gpus.size(), rank, timeout);
+    joined[rank] = join(*id, gpus[rank], gpus.size(), rank, timeout, nullptr);
   });
   // The error of a rank that did not arrive counts more than that of a rank that waited.
   const Expected<Communicator>* worst = nullptr;
@@ -138,8 +135,8 @@ Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>&
 
 Expected<std::shared_ptr<GradientGroup>> join_nccl_group_of_processes(
     const std::vector<std::uint8_t>& id, int gpu, std::size_t replica, std::size_t replicas,
-    Duration timeout) {
-  auto joined = join(id, gpu, replicas, replica, timeout);
+    Duration timeout, const std::function<bool()>& cancelled) {
+  auto joined = join(id, gpu, replicas, replica, timeout, cancelled);
   if (!joined) return joined.error();
   std::vector<Communicator> communicators;
   communicators.push_back(*std::move(joined));

@@ -110,6 +110,11 @@ Received receive_packet(int socket, Packet& packet) {
   return Received::packet;
 }
 
+bool has_ended(int socket) {
+  pollfd watched{socket, 0, 0};  // an end is always reported
+  return ::poll(&watched, 1, 0) > 0;
+}
+
 Expected<Packet> wait_for_packet(int socket,
                                  std::optional<std::chrono::steady_clock::time_point> deadline,
                                  const Cancelled& cancelled) {

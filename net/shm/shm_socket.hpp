@@ -41,6 +41,8 @@ enum class Received { packet, nothing, closed, no_descriptors };
 // Does not wait. `closed` also where the packet is longer than any here. no_descriptors: this
 // process has none left for those of the packet, or there are more than any packet has here.
 Received receive_packet(int socket, Packet& packet);
+// Whether the other end is closed, or this one was shut down; packets may be left. Does not wait.
+bool has_ended(int socket);
 // Waits for a packet; without a deadline as long as the other end lives. `cancelled` is asked about
 // ten times a second. Errors: timeout; peer_down: as `closed`; failed: cancelled; io: as
 // no_descriptors.

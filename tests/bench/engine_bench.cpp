@@ -12,7 +12,7 @@
 // of messages between actors.
 #include <sys/resource.h>
 
-#include "gpu/math_threads.hpp"
+#include "gpu/threads/math_threads.hpp"
 #include "tests/bench/bench_run.hpp"
 
 namespace grapevine {

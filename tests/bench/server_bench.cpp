@@ -4,7 +4,7 @@
 // for the bytes that must move while nobody else is served:
 //   gem       rescale reads delta, m, theta, s, writes u; commit reads theta, u, writes theta   8 d
 //   downpour  commit reads theta, u, writes theta                                               3 d
-#include "gpu/math_threads.hpp"
+#include "gpu/threads/math_threads.hpp"
 #include "tests/bench/bench_run.hpp"
 
 namespace grapevine {

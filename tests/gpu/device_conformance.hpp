@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gpu/device.hpp"
-#include "gpu/transfers.hpp"
+#include "gpu/memory/transfers.hpp"
 #include "tests/gpu/tiny_compute.hpp"
 
 namespace grapevine {

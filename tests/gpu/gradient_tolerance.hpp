@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "gpu/precision.hpp"
+#include "gpu/model/precision.hpp"
 #include "messages/frozen_tensor.hpp"
 
 namespace grapevine {

@@ -18,11 +18,12 @@
 namespace grapevine {
 
 // A stream runs only when somebody who is allowed to needs what is in it: ATen calls in the compute
-// scope (they run at once, so what compute waits for runs before them), a host that waits for a
-// event, or a stream that waits for one. So whoever forgets to wait reads the poison that memory
-// begins with, and whoever reuses memory too early has something else copied. With a seed, streams
-// also run on at random, so that no order but that of waits and events can be relied on. Memory on
-// the device is ATen's on the host, which is not its own to reuse: record_stream() is only logged.
+// or exchange scope (they run at once, so what that stream waits for runs before them), a host that
+// waits for a event, or a stream that waits for one. So whoever forgets to wait reads the poison
+// that memory begins with, and whoever reuses memory too early has something else copied. With a
+// seed, streams also run on at random, so that no order but that of waits and events can be relied
+// on. Memory on the device is ATen's on the host, which is not its own to reuse: record_stream() is
+// only logged.
 class LazyDevice final : public DeviceRuntime {
  public:
   explicit LazyDevice(std::uint64_t seed = 0) : random_(seed), eager_(seed != 0) {}
@@ -32,8 +33,8 @@ class LazyDevice final : public DeviceRuntime {
 
   std::unique_ptr<StreamScope> enter(Stream stream) override {
     say("enter " + name(stream));
-    // ATen runs on the CPU here and now: everything that compute waits for comes first.
-    if (stream == Stream::compute) run(stream, end_of(stream));
+    // ATen runs on the CPU here and now: everything that its stream waits for comes first.
+    if (stream == Stream::compute || stream == Stream::exchange) run(stream, end_of(stream));
     return std::make_unique<StreamScope>();
   }
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/model.hpp"
-#include "gpu/step_generator.hpp"
+#include "gpu/model/model.hpp"
+#include "gpu/model/step_generator.hpp"
 
 namespace grapevine {
 

@@ -5,8 +5,8 @@
 
 #include "actors/run/peer/local_peer.hpp"
 #include "gpu/device.hpp"
-#include "gpu/near_cpus.hpp"
-#include "gpu/transfers.hpp"
+#include "gpu/memory/transfers.hpp"
+#include "gpu/threads/near_cpus.hpp"
 #include "net/transport.hpp"
 
 namespace grapevine {

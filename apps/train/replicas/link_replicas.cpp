@@ -57,6 +57,10 @@ std::string lead_name(const TrainJob& job) {
   return "process " + std::to_string(job.processes.process_of(0));
 }
 
+Error lost_lead(const TrainJob& job) {
+  return {Errc::peer_down, lead_name(job) + ", the lead of this process's worker, is lost"};
+}
+
 Error of_member(const TrainJob& job, const Error& why) {
   const std::string lead = lead_name(job) + ", the lead of this process's worker";
   if (why.code != Errc::timeout) return {why.code, lead + ": " + why.message};
@@ -68,12 +72,14 @@ Error of_member(const TrainJob& job, const Error& why) {
 
 Expected<std::shared_ptr<GradientGroup>> join_group(const TrainJob& job,
                                                     const LinkedReplica& replica,
-                                                    const ProcessGroups::Id& id) {
+                                                    const ProcessGroups::Id& id,
+                                                    const Cancelled& lost) {
   if (id.empty()) return std::shared_ptr<GradientGroup>();
   const auto join = cuda_process_groups().join;
   if (!join) return Error{Errc::protocol, "the lead of this process's worker asks for NCCL"};
   return join(id, replica.device.index(), static_cast<std::size_t>(job.processes.replica),
-              static_cast<std::size_t>(job.processes.replicas), first_step_limit(job.options));
+              static_cast<std::size_t>(job.processes.replicas), first_step_limit(job.options),
+              lost);
 }
 
 Expected<std::shared_ptr<GradientGroup>> join_as_member(TrainJob& job, const LinkedReplica& replica,
@@ -81,14 +87,12 @@ Expected<std::shared_ptr<GradientGroup>> join_as_member(TrainJob& job, const Lin
   auto lead = join_lead(worker_of(job, replica), job.processes.replica, deadline, nullptr);
   if (!lead) return of_member(job, lead.error());
   // The lead waits for other members meanwhile, no longer than it may.
-  const auto packet = shm::wait_for_packet(lead->socket.get(), std::nullopt, nullptr);
-  if (!packet)
-    return Error{packet.error().code,
-                 lead_name(job) + ", the lead of this process's worker, is lost"};
-  const auto id = read_group(*packet);
-  if (!id) return of_member(job, id.error());
-  lead->dismissed = !id->has_value();
-  auto group = join_group(job, replica, id->value_or(ProcessGroups::Id()));
+  const auto id = await_group(*lead);
+  if (!id) return id.error().code == Errc::peer_down ? lost_lead(job) : of_member(job, id.error());
+  const int socket = lead->socket.get();
+  auto group = join_group(job, replica, id->value_or(ProcessGroups::Id()),
+                          [socket] { return shm::has_ended(socket); });
+  if (!group && shm::has_ended(socket)) return lost_lead(job);
   if (!group) return group;
   if (*group) lead->group = std::make_shared<MemberGroup>(*std::move(group));
   job.lead = std::make_shared<LeadLink>(*std::move(lead));
@@ -134,7 +138,14 @@ Expected<std::shared_ptr<GradientGroup>> accept_as_lead(TrainJob& job, const Lin
   const auto id = choose_process_group(job, replica);
   if (!id) return id.error();
   if (auto announced = job.members->announce_group(*id); !announced) return announced.error();
-  auto group = join_group(job, replica, *id);
+  auto group =
+      join_group(job, replica, *id, [members = job.members] { return members->has_lost_one(); });
+  if (!group) {
+    // The members wait for each other as well. The error of a join follows from a lost process.
+    job.members->abandon();
+    const std::string lost = job.members->first_lost();
+    if (!lost.empty()) return Error{Errc::peer_down, lost};
+  }
   if (!group || !*group) return group;
   return std::shared_ptr<GradientGroup>(std::make_shared<LeadGroup>(job.members, *group));
 }

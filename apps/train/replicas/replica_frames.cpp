@@ -95,8 +95,11 @@ Expected<std::optional<std::vector<std::uint8_t>>> read_group(const shm::Packet&
   ReplicaGoodbye goodbye;
   if (read_frame(packet, ReplicaFrame::goodbye, goodbye)) return std::optional<Id>();
   ReplicaGroup group;
-  if (!read_frame(packet, ReplicaFrame::group, group) || group.id_bytes > kGroupIdBytes)
+  if (!shm::read_as(packet, group) || group.kind != ReplicaFrame::group ||
+      group.id_bytes > kGroupIdBytes)
     return bad_frame("no group");
+  if (packet.descriptors.size() != (group.id_bytes == 0 ? 1 : 0))
+    return bad_frame("a group with other descriptors than its kind has");
   return std::optional<Id>(Id(group.id.begin(), group.id.begin() + group.id_bytes));
 }
 

@@ -1,8 +1,9 @@
 // What a lead and its members send each other after the greeting: one packet each, of a fixed
 // length. The vectors beside it are in their shared memory (replica_memory.hpp).
 //
-//   lead → member  ReplicaGroup, once all have joined: how gradients are summed; or ReplicaGoodbye:
-//                  the lead has failed before
+//   lead → member  ReplicaGroup, once all have joined: how gradients are summed; where that is on
+//                  the host, with the descriptor of the memory for the members' gradients. Or
+//                  ReplicaGoodbye: the lead has failed before
 //   lead → member  ReplicaTask: compute this gradient; or ReplicaGoodbye: the run has ended
 //   member → lead  ReplicaResult
 //
@@ -69,7 +70,7 @@ Gradient gradient_of(const ReplicaResult& result);
 
 // `id`: of the group that all replicas join; empty: none. REQUIRES: at most kGroupIdBytes.
 ReplicaGroup group_of(const std::vector<std::uint8_t>& id);
-// The same id; nothing: goodbye. Errors (protocol): no such frame.
+// The same id; nothing: goodbye. Errors (protocol): no such frame, or without its descriptor.
 Expected<std::optional<std::vector<std::uint8_t>>> read_group(const shm::Packet& packet);
 
 // What a member receives; nothing: goodbye. Errors (protocol): no such frame.

@@ -13,13 +13,23 @@ std::uint64_t vector_bytes(std::int64_t count) {
   return shm::whole_pages(sizeof(float) * static_cast<std::uint64_t>(count));
 }
 
-// A vector of each kind.
-std::uint64_t pair_bytes(const ReplicaShape& shape) {
-  return vector_bytes(shape.parameters) + vector_bytes(shape.buffers);
+std::uint64_t members_of(const ReplicaShape& shape) {
+  return static_cast<std::uint64_t>(shape.replicas) - 1;
 }
 
+// z and the buffers of all replicas.
 std::uint64_t all_bytes(const ReplicaShape& shape) {
-  return pair_bytes(shape) * static_cast<std::uint64_t>(shape.replicas);
+  return vector_bytes(shape.parameters) + vector_bytes(shape.buffers) * (members_of(shape) + 1);
+}
+
+std::uint64_t gradient_bytes(const ReplicaShape& shape) {
+  return vector_bytes(shape.parameters) * members_of(shape);
+}
+
+at::Tensor vector_at(const std::shared_ptr<shm::SharedMemory>& memory, std::uint64_t begin,
+                     std::int64_t count) {
+  return at::from_blob(
+      memory->data() + begin, {count}, [memory](void*) {}, at::TensorOptions(at::kFloat));
 }
 
 }  // namespace
@@ -36,30 +46,42 @@ Expected<ReplicaMemory> ReplicaMemory::open(FileDescriptor file, const ReplicaSh
   return ReplicaMemory(*std::move(memory), shape);
 }
 
-at::Tensor ReplicaMemory::parameters() const { return vector_at(0, shape_.parameters); }
-
-at::Tensor ReplicaMemory::buffers() const {
-  return vector_at(vector_bytes(shape_.parameters), shape_.buffers);
+Expected<void> ReplicaMemory::make_gradients() {
+  if (gradients_) return {};
+  auto memory = shm::SharedMemory::make(gradient_bytes(shape_));
+  if (!memory) return memory.error();
+  gradients_ = *std::move(memory);
+  return {};
 }
 
-at::Tensor ReplicaMemory::gradient_of(std::int32_t replica) const {
-  return vector_at(begin_of(replica), shape_.parameters);
+Expected<void> ReplicaMemory::open_gradients(FileDescriptor file) {
+  auto memory = shm::SharedMemory::open(std::move(file), gradient_bytes(shape_));
+  if (!memory) return memory.error();
+  gradients_ = *std::move(memory);
+  return {};
+}
+
+at::Tensor ReplicaMemory::parameters() const { return vector_at(memory_, 0, shape_.parameters); }
+
+at::Tensor ReplicaMemory::buffers() const {
+  return vector_at(memory_, vector_bytes(shape_.parameters), shape_.buffers);
 }
 
 at::Tensor ReplicaMemory::buffers_of(std::int32_t replica) const {
-  return vector_at(begin_of(replica) + vector_bytes(shape_.parameters), shape_.buffers);
+  const std::uint64_t before = vector_bytes(shape_.buffers) * (index_of(replica) + 1);
+  return vector_at(memory_, vector_bytes(shape_.parameters) + before, shape_.buffers);
 }
 
-std::uint64_t ReplicaMemory::begin_of(std::int32_t replica) const {
+at::Tensor ReplicaMemory::gradient_of(std::int32_t replica) const {
+  GRAPEVINE_CHECK(gradients_, "there is no memory for gradients");
+  return vector_at(gradients_, vector_bytes(shape_.parameters) * index_of(replica),
+                   shape_.parameters);
+}
+
+std::uint64_t ReplicaMemory::index_of(std::int32_t replica) const {
   GRAPEVINE_CHECK(replica > 0 && replica < shape_.replicas, "replica ", replica, " of ",
                   shape_.replicas);
-  return pair_bytes(shape_) * static_cast<std::uint64_t>(replica);
-}
-
-at::Tensor ReplicaMemory::vector_at(std::uint64_t begin, std::int64_t count) const {
-  return at::from_blob(
-      memory_->data() + begin, {count}, [memory = memory_](void*) {},
-      at::TensorOptions(at::kFloat));
+  return static_cast<std::uint64_t>(replica) - 1;
 }
 
 }  // namespace grapevine

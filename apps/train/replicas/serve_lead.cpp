@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -76,7 +77,7 @@ ReplicaResult compute_result(Compute& compute, const LeadLink& link, std::int32_
   request.z = FrozenTensor::freeze(memory.parameters());
   if (task.has_buffers != 0 && shape.buffers > 0)
     request.buffers = FrozenTensor::freeze(memory.buffers());
-  request.recycled = FrozenTensor::freeze(memory.gradient_of(replica));
+  if (!link.group) request.recycled = FrozenTensor::freeze(memory.gradient_of(replica));
   Gradient made = compute.gradient(std::move(request));
   if (made.error.empty() && (made.value.numel() != returned ||
                              (made.buffers.defined() && made.buffers.numel() != shape.buffers)))
@@ -92,6 +93,18 @@ ReplicaResult compute_result(Compute& compute, const LeadLink& link, std::int32_
 }
 
 }  // namespace
+
+Expected<std::optional<std::vector<std::uint8_t>>> await_group(LeadLink& link) {
+  auto packet = shm::wait_for_packet(link.socket.get(), std::nullopt, nullptr);
+  if (!packet) return packet.error();
+  auto id = read_group(*packet);
+  if (!id) return id;
+  link.dismissed = !id->has_value();
+  if (link.dismissed || !(*id)->empty()) return id;
+  if (auto opened = link.memory.open_gradients(std::move(packet->descriptors.front())); !opened)
+    return opened.error();
+  return id;
+}
 
 Expected<void> serve_lead(Compute& compute, const LeadLink& link, std::int32_t replica,
                           const std::string& lead, const std::function<bool()>& stop_requested) {

@@ -2,10 +2,13 @@
 #pragma once
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "apps/train/replicas/replica_greeting.hpp"
 #include "gpu/compute.hpp"
@@ -33,7 +36,6 @@ class MemberGroup final : public GradientGroup {
     used_ = true;
     return group_->all_reduce_mean(replica, gradient);
   }
-  bool in_one_process() const override { return false; }
   void abort() override { group_->abort(); }
   // The lead ends its part of the group as well.
   void dismiss() { dismissed_ = true; }
@@ -42,6 +44,13 @@ class MemberGroup final : public GradientGroup {
   const std::shared_ptr<GradientGroup> group_;
   std::atomic<bool> used_{false}, dismissed_{false};
 };
+
+// Waits, without a limit, for the lead's decision how gradients are summed, which it takes once all
+// members have joined: the id of a group to join, or an empty one: the lead sums, in memory that
+// `link` has then; or nothing: the lead has ended (link.dismissed). Errors: peer_down: the lead is
+// lost; protocol: it sends a malformed frame, or memory of another shape; io: no memory or
+// descriptors for that of the lead. Each text is without names.
+Expected<std::optional<std::vector<std::uint8_t>>> await_group(LeadLink& link);
 
 // Returns when the lead reports that the run has ended. Waits for requests as long as the lead
 // lives: a rank may wait for others. `compute`: of replica `replica`. `lead`: its name, for errors.

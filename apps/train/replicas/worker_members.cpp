@@ -40,12 +40,6 @@ FileDescriptor wait_for_one(int listener, std::deque<FileDescriptor>& silent) {
 
 constexpr char kLost[] = "this process of the worker is lost";
 
-// An end is always reported.
-bool has_ended(int socket) {
-  pollfd watched{socket, 0, 0};
-  return ::poll(&watched, 1, 0) > 0;
-}
-
 // As GradientRequest has them: in the host's memory.
 bool is_vector(const FrozenTensor& vector, std::int64_t count) {
   return vector.defined() && vector.device().is_cpu() && vector.dtype() == at::kFloat &&
@@ -82,6 +76,13 @@ std::string WorkerMembers::name(std::int32_t replica) const {
 std::int32_t WorkerMembers::missing() const {
   for (std::size_t i = 1; i < links_.size(); ++i)
     if (links_[i].socket.get() < 0) return static_cast<std::int32_t>(i);
+  return 0;
+}
+
+std::int32_t WorkerMembers::first_ended() const {
+  for (std::size_t i = 1; i < links_.size(); ++i)
+    if (links_[i].socket.get() >= 0 && shm::has_ended(links_[i].socket.get()))
+      return static_cast<std::int32_t>(i);
   return 0;
 }
 
@@ -234,23 +235,25 @@ Expected<void> WorkerMembers::publish(std::uint64_t request, const GradientReque
 
 Expected<void> WorkerMembers::announce_group(const std::vector<std::uint8_t>& id) {
   // Before any member joins the group, where those that live would wait for the others.
-  for (std::int32_t i = 1; i < memory_.shape().replicas; ++i)
-    if (link(i).socket.get() >= 0 && has_ended(link(i).socket.get()))
-      return Error{Errc::peer_down, name(i) + ": " + kLost};
+  if (const std::int32_t ended = first_ended(); ended != 0)
+    return Error{Errc::peer_down, name(ended) + ": " + kLost};
   grouped_ = !id.empty();
+  std::vector<int> descriptors;
+  if (!grouped_) {
+    if (auto made = memory_.make_gradients(); !made) return made;
+    descriptors.push_back(memory_.descriptor_of_gradients());
+  }
   const ReplicaGroup group = group_of(id);
   for (const Link& to : links_)  // one that does not take it is lost, which the first step reports
-    if (to.socket.get() >= 0) shm::send_packet(to.socket.get(), &group, sizeof group);
+    if (to.socket.get() >= 0) shm::send_packet(to.socket.get(), &group, sizeof group, descriptors);
   return {};
 }
 
 void WorkerMembers::abandon() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const std::int32_t end = abandoned_ ? 0 : memory_.shape().replicas;
-    for (std::int32_t i = 1; first_lost_.empty() && i < end; ++i)
-      if (link(i).socket.get() >= 0 && has_ended(link(i).socket.get()))
-        first_lost_ = name(i) + ": " + kLost;
+    const std::int32_t ended = abandoned_ || !first_lost_.empty() ? 0 : first_ended();
+    if (ended != 0) first_lost_ = name(ended) + ": " + kLost;
     abandoned_ = true;
   }
   for (const Link& to : links_)

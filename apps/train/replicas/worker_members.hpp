@@ -45,13 +45,16 @@ class WorkerMembers {
 
   // After accept(): whether all processes may join a group.
   bool may_group() const { return may_group_; }
-  // Tells the members how gradients are summed. `id`: of the group that they join; empty: here.
-  // Errors (peer_down): a member is lost, with its name: a group would wait for it.
+  // Tells the members how gradients are summed. `id`: of the group that they join; empty: here, in
+  // memory that is made now. Errors: peer_down: a member is lost, with its name: a group would wait
+  // for it; io: no memory.
   Expected<void> announce_group(const std::vector<std::uint8_t>& id);
+  // Whether the process at the other end of a link has ended. Before abandon(); any thread.
+  bool has_lost_one() const { return first_ended() != 0; }
 
   // For tests: a replica whose greeting is over.
   void adopt(std::int32_t replica, FileDescriptor socket);
-  const ReplicaMemory& memory() const { return memory_; }
+  ReplicaMemory& memory() { return memory_; }
 
   // Of a member. Each of the members gets the same requests, in the same order: the first call of a
   // request copies z for all. The vectors of the result are in the shared memory, until the next
@@ -87,11 +90,13 @@ class WorkerMembers {
   Duration limit_of(const Link& to) const;
   Expected<Gradient> ask(std::int32_t replica, GradientRequest& request);
   Link& link(std::int32_t replica) { return links_[static_cast<std::size_t>(replica)]; }
+  // Of the first whose process has ended its link; 0: none.
+  std::int32_t first_ended() const;
   // Of the first that is not here; 0: all are.
   std::int32_t missing() const;
   std::string name(std::int32_t replica) const;
 
-  const ReplicaMemory memory_;
+  ReplicaMemory memory_;
   const std::vector<std::string> names_;
   const ReplicaLimits limits_;
   std::vector<Link> links_;  // by replica; each used by the thread of its replica
@@ -125,7 +130,6 @@ class LeadGroup final : public GradientGroup {
     used_ = true;
     return group_->all_reduce_mean(replica, gradient);
   }
-  bool in_one_process() const override { return false; }
   std::string lost_replica() const override { return members_->first_lost(); }
   void abort() override {
     members_->abandon();

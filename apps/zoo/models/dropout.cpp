@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "gpu/step_generator.hpp"
+#include "gpu/model/step_generator.hpp"
 
 namespace grapevine {
 

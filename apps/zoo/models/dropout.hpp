@@ -6,7 +6,7 @@ namespace grapevine {
 
 // Zeroes each value with `probability` and scales the others by 1 / (1 − probability), while
 // `training`; else the input itself (Srivastava et al. 2014). Draws from the thread's step
-// generator (gpu/step_generator.hpp). REQUIRES: 0 <= probability < 1.
+// generator (gpu/model/step_generator.hpp). REQUIRES: 0 <= probability < 1.
 at::Tensor seeded_dropout(const at::Tensor& input, double probability, bool training);
 
 }  // namespace grapevine

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/model.hpp"
+#include "gpu/model/model.hpp"
 
 namespace grapevine {
 

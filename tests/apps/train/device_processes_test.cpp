@@ -12,7 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "gpu/near_cpus.hpp"
+#include "gpu/threads/near_cpus.hpp"
 #include "tests/apps/cluster/job_processes.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train/train_run.hpp"

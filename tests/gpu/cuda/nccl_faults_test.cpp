@@ -250,6 +250,26 @@ TEST_F(NcclFaults, AKernelThatDoesNotEndIsEnded) {
   EXPECT_EQ(emulated_nccl.open, 0);
 }
 
+// A process that dies while the others join: nothing else ends NCCL's initialisation before its
+// deadline.
+TEST_F(NcclFaults, AJoinIsGivenUpWithTheProcessThatItWaitsFor) {
+  const auto id = NcclCommunicator::make_id().value();
+  std::atomic<bool> asked{false}, lost{false};
+  auto joining = std::async(std::launch::async, [&] {
+    const auto joined = NcclCommunicator::join(id, 2, 0, kLong, [&] {
+      asked = true;
+      return lost.load();
+    });
+    return joined ? Expected<void>() : Expected<void>(joined.error());
+  });
+  while (!asked) std::this_thread::yield();
+  EXPECT_EQ(emulated_nccl.open, 2);
+  lost = true;
+  expect_error(joining.get(), Errc::peer_down);
+  EXPECT_EQ(emulated_nccl.open, 1) << "that of SetUp()";
+  EXPECT_EQ(aborted(), 1);
+}
+
 // Whatever the stream says: its kernels would use the caller's memory after the error was told.
 TEST_F(NcclFaults, AFailedPeerEndsTheGroup) {
   ASSERT_TRUE(sum().ok());

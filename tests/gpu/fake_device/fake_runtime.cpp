@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "gpu/model_memory.hpp"
+#include "gpu/memory/model_memory.hpp"
 #include "messages/check.hpp"
 #include "tests/gpu/fake_device/fake_device.hpp"
 #include "tests/gpu/fake_device/streams.hpp"
@@ -17,7 +17,7 @@ constexpr int kPolls = 3;  // after which an event that nobody waits for is reac
 
 class FakeEvent final : public DeviceEvent {
  public:
-  explicit FakeEvent(Clock clock) : clock_(std::move(clock)) {}
+  FakeEvent(Clock clock, Stream stream) : clock_(std::move(clock)), stream_(stream) {}
   bool reached() const override {
     if (order().host_knows(clock_)) return true;
     if (++polls_ < kPolls) return false;
@@ -26,9 +26,11 @@ class FakeEvent final : public DeviceEvent {
     return true;
   }
   const Clock& clock() const { return clock_; }
+  Stream stream() const { return stream_; }
 
  private:
   const Clock clock_;
+  const Stream stream_;
   mutable std::atomic<int> polls_{0};
 };
 
@@ -90,13 +92,19 @@ class FakeRuntime final : public DeviceRuntime {
   }
 
   EventHandle record(Stream stream) override {
-    return std::make_shared<FakeEvent>(order().now(order_of(stream)));
+    return std::make_shared<FakeEvent>(order().now(order_of(stream)), stream);
   }
 
   void wait(Stream stream, const EventHandle& event) override {
-    if (!event || (stream == Stream::compute && order().fault() == Fault::upload_is_not_awaited))
+    const Fault fault = order().fault();
+    if (!event || (stream == Stream::compute && fault == Fault::upload_is_not_awaited) ||
+        (stream == Stream::exchange && fault == Fault::exchange_does_not_wait))
       return;
-    order().wait(order_of(stream), static_cast<const FakeEvent&>(*event).clock());
+    const auto& fake = static_cast<const FakeEvent&>(*event);
+    if (stream == Stream::compute && fake.stream() == Stream::exchange &&
+        fault == Fault::exchange_is_not_awaited)
+      return;
+    order().wait(order_of(stream), fake.clock());
   }
 
   Expected<void> host_wait(const EventHandle& event, Duration) override {

@@ -42,11 +42,13 @@ struct History {
 // Faults of the device, as if a caller had forgotten something.
 enum class Fault {
   none,
-  ready_events_are_empty,  // a frozen tensor has no event
-  upload_is_not_awaited,   // the compute stream does not wait for the upload stream
-  host_does_not_wait,      // a host that waits for an event continues at once
-  foreign_is_not_awaited,  // a stream does not wait for one of another device
-  allocator_is_not_told,   // memory is not held for the other streams that use it
+  ready_events_are_empty,   // a frozen tensor has no event
+  upload_is_not_awaited,    // the compute stream does not wait for the upload stream
+  exchange_does_not_wait,   // the exchange stream does not wait for others
+  exchange_is_not_awaited,  // the compute stream does not wait for the exchange stream
+  host_does_not_wait,       // a host that waits for an event continues at once
+  foreign_is_not_awaited,   // a stream does not wait for one of another device
+  allocator_is_not_told,    // memory is not held for the other streams that use it
 };
 
 // Bytes that were copied since the last reset.
@@ -54,7 +56,8 @@ struct Traffic {
   std::uint64_t up = 0;      // host to device
   std::uint64_t down = 0;    // device to host
   std::uint64_t across = 0;  // from device to device
-  // Of `up`: from where a model lies (gpu/model_memory.hpp), not from a copy that the host made.
+  // Of `up`: from where a model lies (gpu/memory/model_memory.hpp), not from a copy that the host
+  // made.
   std::uint64_t up_in_place = 0;
 };
 

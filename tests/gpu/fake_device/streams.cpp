@@ -118,7 +118,8 @@ bool is_engine_thread() { return this_thread().of_engine; }
 
 std::size_t stream_of_operation(int device, const Block* written) {
   ThreadState& thread = this_thread();
-  if (!thread.of_engine) return order().stream({device, current_stream_id(device)});
+  const std::int64_t current = current_stream_id(device);
+  if (!thread.of_engine || current != 0) return order().stream({device, current});
   if (written != nullptr) thread.backward = written->history.write.stream;
   return thread.backward ? *thread.backward : order().stream({device, 0});
 }

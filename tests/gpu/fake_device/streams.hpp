@@ -12,8 +12,8 @@
 namespace grapevine::fake {
 
 // The stream of Order in which an operation of this thread on `device` runs. In a thread of the
-// autograd engine: that of the forward pass, as LibTorch does for CUDA, which is where `written`,
-// an operand of a backward operation, was written.
+// autograd engine, where it has entered no stream: that of the forward pass, as LibTorch does for
+// CUDA, which is where `written`, an operand of a backward operation, was written.
 std::size_t stream_of_operation(int device, const Block* written);
 // Whether it is known only when there is such an operand.
 bool is_engine_thread();

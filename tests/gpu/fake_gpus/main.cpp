@@ -1,5 +1,7 @@
-// The program `grapevine` where two GPUs are visible: the fake devices of the tests. At its end it
-// prints the bytes that it copied, and what it did in the wrong order, which is a failure.
+// The program `grapevine` where two GPUs are visible: the fake devices of the tests, with groups in
+// the place of NCCL's. At its end it prints the bytes that it copied, and what it did in the wrong
+// order, which is a failure.
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -7,11 +9,30 @@
 
 #include "apps/program.hpp"
 #include "tests/gpu/fake_device/fake_device.hpp"
+#include "tests/gpu/fake_device/fake_group.hpp"
 
 namespace grapevine {
 namespace {
 
 constexpr int kViolations = 99;  // exit code
+
+// GRAPEVINE_FAKE_GROUPS: `none`: as a build without NCCL; `dies`: replica 1 of a group over
+// processes is killed while the others join.
+void register_groups(GpuDriver& driver) {
+  const char* const value = std::getenv("GRAPEVINE_FAKE_GROUPS");  // NOLINT(concurrency-mt-unsafe)
+  const std::string wished = value == nullptr ? "" : value;
+  if (wished == "none") return;
+  driver.join_group = fake::group_join();
+  driver.process_groups = fake::process_groups();
+  if (wished != "dies") return;
+  driver.process_groups.join = [join = driver.process_groups.join](
+                                   const ProcessGroups::Id& id, int gpu, std::size_t replica,
+                                   std::size_t replicas, Duration timeout,
+                                   const ProcessGroups::Cancelled& cancelled) {
+    if (replica == 1) std::raise(SIGKILL);
+    return join(id, gpu, replica, replicas, timeout, cancelled);
+  };
+}
 
 void register_fake_gpus() {
   GpuDriver driver;
@@ -26,6 +47,7 @@ void register_fake_gpus() {
                              : std::string(folder) + "/gpu" + std::to_string(gpu);
   };
   driver.id = [](int gpu) -> Expected<std::string> { return "fake " + std::to_string(gpu); };
+  register_groups(driver);
   register_cuda_driver(std::move(driver));
 }
 

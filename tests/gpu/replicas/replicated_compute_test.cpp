@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/replicas/replica_barrier.hpp"
 #include "tests/gpu/lazy_device.hpp"
 #include "tests/gpu/narrow_layers.hpp"
+#include "tests/gpu/replicas/meeting_group.hpp"
 #include "tests/gpu/tiny_compute.hpp"
 
 namespace grapevine {
@@ -26,53 +26,6 @@ namespace replicated_compute_test {
 
 constexpr std::int64_t kBatch = 12;
 constexpr Duration kTimeout = std::chrono::seconds(30);
-
-// Gathers and sums on the "devices": waits for all replicas, as a collective does.
-class MeetingGroup final : public GradientGroup {
- public:
-  explicit MeetingGroup(std::size_t size)
-      : barrier_(size), slices_(size), gradients_(size), calls_(size) {}
-
-  Expected<void> all_gather(std::size_t replica, at::Tensor& flat) override {
-    calls_[replica] += 'g';
-    slices_[replica] = flat;
-    if (auto here = barrier_.wait(kTimeout); !here) return here;
-    const std::int64_t slice = flat.numel() / static_cast<std::int64_t>(slices_.size());
-    for (std::size_t i = 0; i < slices_.size(); ++i) {
-      const std::int64_t begin = static_cast<std::int64_t>(i) * slice;
-      if (i != replica) flat.narrow(0, begin, slice).copy_(slices_[i].narrow(0, begin, slice));
-    }
-    return barrier_.wait(kTimeout);
-  }
-  Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
-    calls_[replica] += 'r';
-    gradients_[replica] = gradient;
-    if (auto here = barrier_.wait(kTimeout); !here) return here;
-    at::Tensor sum = gradients_[0].clone();
-    for (std::size_t i = 1; i < gradients_.size(); ++i) sum.add_(gradients_[i]);
-    sum.div_(static_cast<double>(gradients_.size()));
-    if (auto summed = barrier_.wait(kTimeout); !summed) return summed;
-    gradient.copy_(sum);
-    if (replica == 0) ++passes_;
-    return barrier_.wait(kTimeout);
-  }
-  void abort() override {
-    aborted_ = true;
-    barrier_.end();
-  }
-  int passes() const { return passes_; }
-  bool aborted() const { return aborted_; }
-  // 'g' for all_gather(), 'r' for all_reduce_mean(). Between steps.
-  const std::string& calls(std::size_t replica) const { return calls_[replica]; }
-
- private:
-  ReplicaBarrier barrier_;
-  std::vector<at::Tensor> slices_;
-  std::vector<at::Tensor> gradients_;
-  std::vector<std::string> calls_;  // by replica, which alone writes its own
-  std::atomic<int> passes_{0};
-  std::atomic<bool> aborted_{false};
-};
 
 TorchComputeConfig config_of(std::size_t replica, std::size_t replicas,
                              std::shared_ptr<GradientGroup> group = nullptr) {
@@ -86,12 +39,14 @@ TorchComputeConfig config_of(std::size_t replica, std::size_t replicas,
 std::unique_ptr<Compute> replicated(std::size_t replicas, std::shared_ptr<GradientGroup> group,
                                     const std::function<void(TorchComputeConfig&)>& change = {}) {
   std::vector<std::unique_ptr<Compute>> parts;
+  const auto mean = group ? std::make_shared<HostMean>() : nullptr;
   for (std::size_t i = 0; i < replicas; ++i) {
     TorchComputeConfig config = config_of(i, replicas, group);
+    config.host_mean = mean;
     if (change) change(config);
     parts.push_back(make_tiny(std::move(config)));
   }
-  return std::make_unique<ReplicatedCompute>(std::move(parts), std::move(group), kTimeout);
+  return std::make_unique<ReplicatedCompute>(std::move(parts), std::move(group), kTimeout, mean);
 }
 
 FrozenTensor point(const Compute& compute, std::int64_t seed) {

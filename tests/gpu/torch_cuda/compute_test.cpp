@@ -16,7 +16,7 @@
 
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/models.hpp"
-#include "gpu/precision.hpp"
+#include "gpu/model/precision.hpp"
 #include "gpu/torch_compute.hpp"
 #include "tests/gpu/gradient_tolerance.hpp"
 #include "tests/gpu/torch_cuda/gpu_here.hpp"

@@ -45,14 +45,16 @@ class NcclReplicas : public testing::Test {
   std::unique_ptr<ReplicatedCompute> replicated(
       const std::shared_ptr<const DataSet>& data_of_the_second = nullptr) {
     std::vector<std::unique_ptr<Compute>> replicas;
+    const auto mean = std::make_shared<HostMean>();
     for (std::size_t i = 0; i < 2; ++i) {
       TorchComputeConfig config = config_of(i);
       config.runtime = open_device(kDevices[i]).value();
       config.group = group_;
+      config.host_mean = mean;
       if (i == 1 && data_of_the_second) config.data = data_of_the_second;
       replicas.push_back(make_tiny(std::move(config)));
     }
-    return std::make_unique<ReplicatedCompute>(std::move(replicas), group_, 3 * kTimeout);
+    return std::make_unique<ReplicatedCompute>(std::move(replicas), group_, 3 * kTimeout, mean);
   }
 
   const std::vector<at::Device> kDevices = {{at::kCUDA, 0}, {at::kCUDA, 1}};
@@ -86,10 +88,9 @@ TEST_F(NcclReplicas, OfSeveralProcessesComputeWhatOneCpuWould) {
   };
   const auto compute = [&](std::size_t replica) {
     std::vector<Gradient> gradients;
-    auto group = groups.join(*id, kDevices[replica].index(), replica, 2, kTimeout);
+    auto group = groups.join(*id, kDevices[replica].index(), replica, 2, kTimeout, nullptr);
     EXPECT_TRUE(group.ok()) << group.error().message;
     if (!group.ok()) return gradients;
-    EXPECT_FALSE((*group)->in_one_process());
     TorchComputeConfig config = config_of(replica);
     config.runtime = open_device(kDevices[replica]).value();
     config.group = *group;

@@ -6,8 +6,8 @@
 #include <memory>
 #include <utility>
 
-#include "gpu/model_memory.hpp"
-#include "gpu/transfers.hpp"
+#include "gpu/memory/model_memory.hpp"
+#include "gpu/memory/transfers.hpp"
 #include "tests/gpu/torch_cuda/gpu_here.hpp"
 
 namespace grapevine {

@@ -17,7 +17,7 @@
 
 #include "actors/run/runtime.hpp"
 #include "algorithms/wiring/make_parts.hpp"
-#include "gpu/model_memory.hpp"
+#include "gpu/memory/model_memory.hpp"
 #include "tests/actors/run/resident/resident_scenario.hpp"
 #include "tests/gpu/tiny_compute.hpp"
 

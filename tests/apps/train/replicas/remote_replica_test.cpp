@@ -6,6 +6,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -119,13 +121,16 @@ TEST(RemoteReplica, ComputesTheBitsOfReplicasInOneProcess) {
   for (std::int32_t i = 1; i < kReplicas; ++i)
     served.push_back(std::async(std::launch::async, [&own, i] {
       const auto compute = replica_of(i);
-      const auto lead = join_lead(own, i, soon(), nullptr);
+      auto lead = join_lead(own, i, soon(), nullptr);
       if (!lead) return lead.error().message;
+      const auto id = await_group(*lead);
+      if (!id || !*id || !(*id)->empty()) return std::string("no sum on the host");
       const auto done = serve_lead(*compute, *lead, i, "lead", [] { return false; });
       return done ? std::string() : done.error().message;
     }));
   const auto joined = members->accept(own, soon(), nullptr);
   ASSERT_TRUE(joined) << joined.error().message;
+  ASSERT_TRUE(members->announce_group({}));
   const auto spanning = worker_over(members);
   FrozenTensor recycled[2];
   for (Step step = 0; step < 5; ++step) {
@@ -169,7 +174,6 @@ class ProcessesGroup final : public GradientGroup {
     gradient.copy_(sum);
     return barrier_.wait(kLong);
   }
-  bool in_one_process() const override { return false; }
   void abort() override {
     ++aborts_;
     barrier_.end();
@@ -193,7 +197,6 @@ class GroupOfTheDead final : public GradientGroup {
   Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
     return group_->all_reduce_mean(replica, gradient);
   }
-  bool in_one_process() const override { return false; }
   void abort() override {}
 
  private:
@@ -349,6 +352,7 @@ class OneMember : public testing::Test {
     members_ = WorkerMembers::make({kElements, 0, 2}, {"lead", "member 1"}, limits).value();
     auto pair = socket_pair();
     members_->adopt(1, std::move(pair[0]));
+    ASSERT_TRUE(members_->memory().make_gradients());
     other_ = std::move(pair[1]);
   }
   Gradient ask(Step step) {
@@ -453,6 +457,17 @@ TEST_F(OneMember, ThatIsLostIsReportedBeforeOthersJoinAGroup) {
   ASSERT_FALSE(announced);
   EXPECT_EQ(announced.error().code, Errc::peer_down);
   EXPECT_EQ(announced.error().message, "member 1: this process of the worker is lost");
+}
+
+// While a group is joined, which waits for all: see link_replicas().
+TEST_F(OneMember, ThatIsLostEndsTheJoinOfAGroup) {
+  begin();
+  EXPECT_TRUE(members_->announce_group({1, 2, 3}));
+  EXPECT_FALSE(members_->has_lost_one());
+  other_.reset();
+  EXPECT_TRUE(members_->has_lost_one());
+  members_->abandon();
+  EXPECT_EQ(members_->first_lost(), "member 1: this process of the worker is lost");
 }
 
 TEST_F(OneMember, ThatSendsMalformedFramesIsLost) {
@@ -566,7 +581,9 @@ TEST(ServeLead, EndsWithItsLead) {
   const auto compute = replica_of(1);
   const auto serve = [&](const std::vector<char>& bytes) {
     auto pair = socket_pair();
-    LeadLink link{nullptr, ReplicaMemory::make(shape_of(*compute)).value(), std::move(pair[1])};
+    auto memory = ReplicaMemory::make(shape_of(*compute)).value();
+    EXPECT_TRUE(memory.make_gradients());
+    LeadLink link{nullptr, std::move(memory), std::move(pair[1])};
     if (!bytes.empty()) {
       EXPECT_GT(::send(pair[0].get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
     }
@@ -583,6 +600,51 @@ TEST(ServeLead, EndsWithItsLead) {
   ReplicaGoodbye goodbye;
   const char* const begin = reinterpret_cast<const char*>(&goodbye);
   EXPECT_TRUE(serve({begin, begin + sizeof goodbye}));
+}
+
+// ---- the memory
+
+// Of memory on the host that only a sum on the host needs.
+TEST(ReplicaMemory, HasGradientsWhereTheyAreSummedOnTheHost) {
+  const ReplicaShape shape{1 << 20, 3, kReplicas};
+  const auto grouped = WorkerMembers::make(shape, names(), kLimits).value();
+  ASSERT_TRUE(grouped->announce_group({1, 2, 3}));
+  struct stat status {};
+  ASSERT_EQ(::fstat(grouped->memory().descriptor(), &status), 0);
+  EXPECT_LT(status.st_size, std::int64_t{2} * 4 * shape.parameters);
+  EXPECT_THROW(grouped->memory().gradient_of(1), std::exception);
+
+  auto lead = ReplicaMemory::make(shape).value();
+  ASSERT_TRUE(lead.make_gradients());
+  ASSERT_TRUE(lead.make_gradients());
+  const auto passed = [](int file) { return FileDescriptor(::dup(file)); };
+  auto member = ReplicaMemory::open(passed(lead.descriptor()), shape).value();
+  EXPECT_FALSE(member.open_gradients(passed(lead.descriptor()))) << "of another size";
+  ASSERT_TRUE(member.open_gradients(passed(lead.descriptor_of_gradients())));
+  // Each vector is itself, in both.
+  const auto all = [&](const ReplicaMemory& memory) {
+    std::vector<at::Tensor> vectors{memory.parameters(), memory.buffers()};
+    for (std::int32_t i = 1; i < kReplicas; ++i) {
+      vectors.push_back(memory.buffers_of(i));
+      vectors.push_back(memory.gradient_of(i));
+    }
+    return vectors;
+  };
+  const std::vector<at::Tensor> here = all(lead), there = all(member);
+  for (std::size_t i = 0; i < here.size(); ++i) at::Tensor(here[i]).fill_(static_cast<double>(i));
+  for (std::size_t i = 0; i < there.size(); ++i)
+    EXPECT_TRUE(at::equal(there[i], at::full_like(there[i], static_cast<double>(i)))) << i;
+}
+
+// A lead that announces a sum without the memory for it.
+TEST_F(OneMember, RefusesADecisionWithoutMemory) {
+  auto pair = socket_pair();
+  LeadLink link{nullptr, ReplicaMemory::make({kElements, 0, 2}).value(), std::move(pair[1])};
+  const ReplicaGroup on_host = group_of({});
+  ASSERT_TRUE(shm::send_packet(pair[0].get(), &on_host, sizeof on_host));
+  const auto id = await_group(link);
+  ASSERT_FALSE(id);
+  EXPECT_EQ(id.error().code, Errc::protocol);
 }
 
 // ---- the greeting

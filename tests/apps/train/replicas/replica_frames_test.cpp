@@ -2,6 +2,7 @@
 #include "apps/train/replicas/replica_frames.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <ATen/ATen.h>
 
@@ -138,9 +139,13 @@ TEST(ReplicaFrames, AGroupHasItsId) {
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{3}, kGroupIdBytes}) {
     std::vector<std::uint8_t> id(bytes);
     for (std::size_t i = 0; i < bytes; ++i) id[i] = static_cast<std::uint8_t>(i + 1);
-    const auto read = read_group(packet_of(group_of(id)));
+    shm::Packet with = packet_of(group_of(id)), without = packet_of(group_of(id));
+    with.descriptors.emplace_back(::dup(0));  // of memory for gradients
+    const bool on_host = bytes == 0;
+    const auto read = read_group(on_host ? with : without);
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(*read, id);
+    EXPECT_FALSE(read_group(on_host ? without : with));
   }
   const auto goodbye = read_group(packet_of(ReplicaGoodbye{}));
   ASSERT_TRUE(goodbye);

@@ -103,29 +103,56 @@ TEST(WorkerProcessesCommand, OneWorkerMayHaveAllProcesses) {
   EXPECT_EQ(losses_of(again), losses_of(processes));
 }
 
-// The devices of the tests, which end a process if one of its streams misses a wait. They have no
-// NCCL.
-TEST(WorkerProcessesCommand, EachProcessMayHaveAGpu) {
-  const TemporaryDirectory folder;
-  const fs::path devices = folder.path() / "devices", processes = folder.path() / "processes";
+// On the devices of the tests, which end a process if one of its streams misses a wait. `groups`:
+// GRAPEVINE_FAKE_GROUPS.
+ProcessResult run_on_gpus(const std::string& groups, const Arguments& arguments) {
   ProcessOptions options;
   options.program = GRAPEVINE_FAKE_GPUS;
-  options.environment = {cluster_test::kUcxBetweenHosts};
-  const ProcessResult one =
-      run_process(with(small_run("sgp", devices),
-                       {"--device", "cuda", "--workers", "1", "--devices-per-worker", "2"}),
-                  options);
-  ASSERT_EQ(one.exit_code, 0) << one.describe();
-  const ProcessResult two =
-      run_process(launched(2, with(small_run("sgp", processes),
-                                   {"--device", "cuda", "--processes-per-worker", "2"})),
-                  options);
-  ASSERT_EQ(two.exit_code, 0) << two.describe();
-  EXPECT_EQ(losses_of(processes), losses_of(devices));
-  EXPECT_EQ(read_file(processes / "model.pt"), read_file(devices / "model.pt"));
-  EXPECT_NE(two.err.find("2 replicas in processes of their own: gradients are summed on the host"),
+  options.environment = {cluster_test::kUcxBetweenHosts, "GRAPEVINE_LOG_LEVEL=info",
+                         "GRAPEVINE_FAKE_GROUPS=" + groups};
+  return run_process(arguments, options);
+}
+
+// Whether a group in the place of NCCL's sums the gradients, of devices in one process or in two,
+// or the host: all add in the order of the replicas.
+TEST(WorkerProcessesCommand, EachProcessMayHaveAGpu) {
+  const TemporaryDirectory folder;
+  std::vector<fs::path> runs;
+  for (const std::string groups : {"none", "nccl"}) {
+    const std::string method = groups == "none" ? "on the host" : "by NCCL";
+    const fs::path devices = folder.path() / (groups + "-devices");
+    const ProcessResult one = run_on_gpus(
+        groups, with(small_run("sgp", devices),
+                     {"--device", "cuda", "--workers", "1", "--devices-per-worker", "2"}));
+    ASSERT_EQ(one.exit_code, 0) << one.describe();
+    EXPECT_NE(one.err.find("2 replicas: gradients are summed " + method), std::string::npos)
+        << one.describe();
+    const fs::path processes = folder.path() / (groups + "-processes");
+    const ProcessResult two =
+        run_on_gpus(groups, launched(2, with(small_run("sgp", processes),
+                                             {"--device", "cuda", "--processes-per-worker", "2"})));
+    ASSERT_EQ(two.exit_code, 0) << two.describe();
+    EXPECT_NE(two.err.find("2 replicas in processes of their own: gradients are summed " + method),
+              std::string::npos)
+        << two.describe();
+    runs.insert(runs.end(), {devices, processes});
+  }
+  for (const fs::path& run : runs) {
+    EXPECT_EQ(losses_of(run), losses_of(runs.front())) << run;
+    EXPECT_EQ(read_file(run / "model.pt"), read_file(runs.front() / "model.pt")) << run;
+  }
+}
+
+// The others wait in the group for it, for up to an hour by default.
+TEST(WorkerProcessesCommand, AProcessThatDiesWhileTheOthersJoinAGroupEndsThem) {
+  const TemporaryDirectory folder;
+  const ProcessResult result =
+      run_on_gpus("dies", launched(2, with(small_run("sgp", folder.path() / "out"),
+                                           {"--device", "cuda", "--processes-per-worker", "2"})));
+  EXPECT_EQ(result.exit_code, 3) << result.describe();
+  EXPECT_NE(result.err.find("rank 0, replica 1, process 1: this process of the worker is lost"),
             std::string::npos)
-      << two.describe();
+      << result.describe();
 }
 
 // ---- ends

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "apps/zoo/weights.hpp"
-#include "gpu/flat_params.hpp"
-#include "gpu/precision.hpp"
+#include "gpu/model/flat_params.hpp"
+#include "gpu/model/precision.hpp"
 #include "gpu/torch_compute.hpp"
 #include "tests/gpu/tiny_data.hpp"
 

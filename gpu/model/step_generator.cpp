@@ -1,4 +1,4 @@
-#include "gpu/step_generator.hpp"
+#include "gpu/model/step_generator.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>

@@ -1,4 +1,4 @@
-#include "gpu/precision.hpp"
+#include "gpu/model/precision.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>

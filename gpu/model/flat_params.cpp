@@ -1,4 +1,4 @@
-#include "gpu/flat_params.hpp"
+#include "gpu/model/flat_params.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -136,13 +136,17 @@ void FlatTensors::scatter(const at::Tensor& flat) {
   copy_each(to, from);
 }
 
-void FlatTensors::pack(const std::vector<at::Tensor>& parts, at::Tensor& flat) const {
-  GRAPEVINE_CHECK(parts.size() == tensors_.size() && flat.numel() == numel_);
-  const at::NoGradGuard no_grad;
+void FlatTensors::pack(const std::vector<at::Tensor>& parts, at::Tensor& flat,
+                       std::size_t first) const {
+  const std::size_t last = first + parts.size();
+  GRAPEVINE_CHECK(last <= tensors_.size(), last, " of ", tensors_.size(), " tensors");
   if (parts.empty()) return;
+  const std::int64_t end = last < tensors_.size() ? offsets_[last] : numel_;
+  GRAPEVINE_CHECK(flat.numel() == end - offsets_[first], flat.numel(), " elements");
+  const at::NoGradGuard no_grad;
   std::vector<at::Tensor> defined = parts;
   for (std::size_t i = 0; i < parts.size(); ++i)
-    if (!parts[i].defined()) defined[i] = at::zeros(shapes_[i], flat.options());
+    if (!parts[i].defined()) defined[i] = at::zeros(shapes_[first + i], flat.options());
   at::cat_out(flat, flat_floats(defined));
 }
 

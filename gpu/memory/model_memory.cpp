@@ -1,4 +1,4 @@
-#include "gpu/model_memory.hpp"
+#include "gpu/memory/model_memory.hpp"
 
 #include <ATen/ops/empty.h>
 

@@ -1,4 +1,4 @@
-#include "gpu/math_threads.hpp"
+#include "gpu/threads/math_threads.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

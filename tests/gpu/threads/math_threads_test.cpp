@@ -1,5 +1,5 @@
 // What LibTorch's operations need of the system.
-#include "gpu/math_threads.hpp"
+#include "gpu/threads/math_threads.hpp"
 
 #include <ATen/ATen.h>
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
 // Parts of a gradient are the gradient, and leave while the backward pass still runs.
-#include "gpu/gradient_parts.hpp"
+#include "gpu/model/gradient_parts.hpp"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "gpu/precision.hpp"
+#include "gpu/model/precision.hpp"
 
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>

@@ -1,10 +1,11 @@
 // FlatTensors: a model's parameters, or its buffers, seen as one flat float32 tensor.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "gpu/model.hpp"
+#include "gpu/model/model.hpp"
 #include "messages/expected.hpp"
 #include "messages/frozen_tensor.hpp"
 
@@ -28,6 +29,8 @@ class FlatTensors {
 
   std::int64_t numel() const { return numel_; }
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
+  // The first element of a tensor.
+  std::int64_t begin_of(std::size_t tensor) const { return offsets_.at(tensor); }
 
   // A copy of all values, [numel()] float32 on `device`. REQUIRES: not unbound.
   at::Tensor gather(at::Device device = at::kCPU) const;
@@ -35,9 +38,10 @@ class FlatTensors {
   // Copies `flat` [numel()] into the tensors; tensors that were unbound get memory of their own.
   void scatter(const at::Tensor& flat);
 
-  // Copies `parts`, one per tensor in this order, into `flat` [numel()]; undefined parts give
-  // zeros. REQUIRES: each defined part has the numel of its tensor.
-  void pack(const std::vector<at::Tensor>& parts, at::Tensor& flat) const;
+  // Copies `parts`, one for each tensor from `first` on, into `flat`, which has the elements of
+  // these tensors; undefined parts give zeros. REQUIRES: each defined part has the numel of its
+  // tensor.
+  void pack(const std::vector<at::Tensor>& parts, at::Tensor& flat, std::size_t first = 0) const;
 
   // Gives the tensors memory on `device`, with their present values.
   void move_to(at::Device device);

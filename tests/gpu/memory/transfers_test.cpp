@@ -1,5 +1,5 @@
 // A training step on a device that puts everything off: tests/gpu/lazy_device.hpp.
-#include "gpu/transfers.hpp"
+#include "gpu/memory/transfers.hpp"
 
 #include <gtest/gtest.h>
 
@@ -133,7 +133,7 @@ std::ptrdiff_t place(const Log& log, const std::string& what) {
   return std::find(log.begin(), log.end(), what) - log.begin();
 }
 
-// The whole of a step after the first, in order: see gpu/transfers.hpp.
+// The whole of a step after the first, in order: see gpu/memory/transfers.hpp.
 TEST(Transfers, AStepWaitsOnceAndForItsOwnCopies) {
   const auto device = std::make_shared<LazyDevice>();
   TorchComputeConfig config = tiny_config(layers_with_everything);

@@ -5,13 +5,13 @@
 #include <cstddef>
 #include <memory>
 
-#include "gpu/staging.hpp"
+#include "gpu/memory/staging.hpp"
 #include "messages/frozen_tensor.hpp"
 
 namespace grapevine {
 
 // A GPU copies from pinned memory without the host: a z that lies here is uploaded from where it
-// lies (gpu/transfers.hpp). A rank's first model comes here by adopt(), and its successors
+// lies (gpu/memory/transfers.hpp). A rank's first model comes here by adopt(), and its successors
 // follow, as new vectors of a model are allocated beside the old ones (messages/tensor_memory.hpp,
 // empty_successor); the roles know nothing of it.
 //

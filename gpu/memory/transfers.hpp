@@ -10,7 +10,7 @@
 
 #include "gpu/data/data_set.hpp"
 #include "gpu/device.hpp"
-#include "gpu/staging.hpp"
+#include "gpu/memory/staging.hpp"
 #include "messages/expected.hpp"
 #include "messages/frozen_tensor.hpp"
 #include "messages/time.hpp"
@@ -29,8 +29,12 @@ FlatSlice flat_slice(std::int64_t numel, std::size_t index, std::size_t count);
 //
 //   upload    z, buffers                      batch of the next step
 //   compute              forward, backward
+//   exchange                     (buckets)
 //   download                               gradient, buffers, figures
 //   host                 (reads the next batch)                     waits here, and only here
+//
+// Replicas of a group reduce buckets of the gradient in the exchange stream, each behind what
+// computed it.
 //
 // A model that is on the device already is read there, and its gradient stays there: the compute
 // stream waits for the stream that wrote it, and that of the reader for the gradient
@@ -93,6 +97,12 @@ class Transfers {
 
   // ATen calls of this thread go to the compute stream, behind all uploads so far.
   std::unique_ptr<StreamScope> begin_compute();
+  // ATen calls of this thread go to the exchange stream, behind all that was computed so far; it
+  // uses the memory of `computed`. From any thread, while that of begin_compute() makes no call
+  // here.
+  std::unique_ptr<StreamScope> begin_exchange(const at::Tensor& computed);
+  // What is computed from here on waits for the exchange stream's work.
+  void end_exchange();
   // Downloads from here on wait for what was computed so far.
   void end_compute();
 

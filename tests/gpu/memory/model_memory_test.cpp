@@ -1,5 +1,5 @@
 // Models in pinned memory: where they lie, and how a device reads them there.
-#include "gpu/model_memory.hpp"
+#include "gpu/memory/model_memory.hpp"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "gpu/transfers.hpp"
+#include "gpu/memory/transfers.hpp"
 #include "messages/tensor_memory.hpp"
 #include "tests/gpu/fake_device/fake_device.hpp"
 #include "tests/gpu/lazy_device.hpp"

@@ -1,4 +1,4 @@
-#include "gpu/transfers.hpp"
+#include "gpu/memory/transfers.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "gpu/model_memory.hpp"
+#include "gpu/memory/model_memory.hpp"
 #include "gpu/torch_error.hpp"
 
 namespace grapevine {
@@ -199,6 +199,16 @@ std::unique_ptr<StreamScope> Transfers::begin_compute() {
   // Results are written where the last downloads read; they may be unfinished after an error.
   runtime_->wait(Stream::compute, runtime_->record(Stream::download));
   return runtime_->enter(Stream::compute);
+}
+
+std::unique_ptr<StreamScope> Transfers::begin_exchange(const at::Tensor& computed) {
+  runtime_->record_stream(computed, Stream::exchange);
+  runtime_->wait(Stream::exchange, runtime_->record(Stream::compute));
+  return runtime_->enter(Stream::exchange);
+}
+
+void Transfers::end_exchange() {
+  runtime_->wait(Stream::compute, runtime_->record(Stream::exchange));
 }
 
 void Transfers::end_compute() {

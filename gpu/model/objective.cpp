@@ -1,4 +1,4 @@
-#include "gpu/objective.hpp"
+#include "gpu/model/objective.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

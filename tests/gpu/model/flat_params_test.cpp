@@ -1,4 +1,4 @@
-#include "gpu/flat_params.hpp"
+#include "gpu/model/flat_params.hpp"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-#include "gpu/near_cpus.hpp"
+#include "gpu/threads/near_cpus.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -1,4 +1,4 @@
-#include "gpu/staging.hpp"
+#include "gpu/memory/staging.hpp"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

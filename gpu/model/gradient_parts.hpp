@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gpu/compute.hpp"
-#include "gpu/flat_params.hpp"
+#include "gpu/model/flat_params.hpp"
 #include "messages/gradient.hpp"
 
 namespace grapevine {

@@ -1,5 +1,5 @@
 // CPUs near a GPU, with folders of the test in place of the system's.
-#include "gpu/near_cpus.hpp"
+#include "gpu/threads/near_cpus.hpp"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,27 @@
+// HostMean: where the replicas of one process put the mean of their gradients.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <mutex>
+
+#include "gpu/memory/transfers.hpp"
+
+namespace grapevine {
+
+// The mean of a pass in the host's memory, of which each replica of a group downloads a slice, over
+// the link of its own device. Thread-safe.
+class HostMean {
+ public:
+  // By replica 0, between the collectives of a pass: in that time no replica asks for it.
+  void set(Transfers::HostMemory memory);
+  // By the other replicas, after the last GradientGroup::all_reduce_mean() of a pass.
+  Transfers::HostMemory get() const;
+  // What was set, which is then given up. Undefined where nothing was.
+  at::Tensor take();
+
+ private:
+  mutable std::mutex mutex_;
+  Transfers::HostMemory memory_;  // guarded by mutex_
+};
+
+}  // namespace grapevine
