@@ -127,11 +127,11 @@ struct ControlClient::Impl {
 
   static int compare_host(int accepted, X509_STORE_CTX* check) {
     if (accepted != 1 || X509_STORE_CTX_get_error_depth(check) != 0) return accepted;
-    const auto* const ssl = static_cast<SSL*>(
-        X509_STORE_CTX_get_ex_data(check, SSL_get_ex_data_X509_STORE_CTX_idx()));
+    const auto* const ssl =
+        static_cast<SSL*>(X509_STORE_CTX_get_ex_data(check, SSL_get_ex_data_X509_STORE_CTX_idx()));
     Impl& impl = *static_cast<Impl*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), 0));
-    impl.mismatch = tcp::why_of_another_host(X509_STORE_CTX_get_current_cert(check),
-                                             {impl.compared_host});
+    impl.mismatch =
+        tcp::why_of_another_host(X509_STORE_CTX_get_current_cert(check), {impl.compared_host});
     if (impl.mismatch.empty()) return 1;
     X509_STORE_CTX_set_error(check, X509_V_ERR_HOSTNAME_MISMATCH);
     return 0;

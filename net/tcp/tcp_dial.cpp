@@ -108,8 +108,8 @@ Expected<void> shake_hands(Stream& stream, Clock::time_point deadline, const Can
   }
 }
 
-// The names of the machine there, one of which its certificate may need. `host`: another one; empty:
-// none known. Loopback is this machine by its own kernel: any certificate of the CA will do.
+// The names of the machine there, one of which its certificate may need. `host`: another one;
+// empty: none known. Loopback is this machine by its own kernel: any certificate of the CA will do.
 std::vector<std::string> hosts_of(const std::string& address, const std::string& host) {
   const auto parts = split_address(address);
   if (!parts || is_loopback_host(parts->first)) return {};
@@ -125,9 +125,9 @@ Expected<std::unique_ptr<Stream>> shaken_stream(const std::string& address,
   Expected<Connected> connected = connect_to(address, deadline, cancelled);
   if (!connected) return connected.error();
   FileDescriptor& socket = connected->socket;
-  std::unique_ptr<Stream> stream =
-      tls == nullptr ? make_plain_stream(std::move(socket))
-                     : tls->dialled(std::move(socket), hosts_of(address, host));
+  std::unique_ptr<Stream> stream = tls == nullptr
+                                       ? make_plain_stream(std::move(socket))
+                                       : tls->dialled(std::move(socket), hosts_of(address, host));
   const Expected<void> shaken = shake_hands(*stream, deadline, cancelled);
   if (!shaken) return shaken.error();
   return stream;

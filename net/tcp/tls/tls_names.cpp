@@ -67,8 +67,7 @@ std::vector<std::string> names_of(X509* certificate) {
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
   for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get()); ++i) {
     int kind = 0;
-    const void* const value =
-        GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(names.get(), i), &kind);
+    const void* const value = GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(names.get(), i), &kind);
     const auto* const text = static_cast<const ASN1_STRING*>(value);
     if (kind == GEN_DNS)
       found.emplace_back(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),

@@ -86,8 +86,8 @@ void TlsStream::compare_names() {
 
 int TlsStream::on_certificate(int accepted, X509_STORE_CTX* check) {
   if (accepted != 1 || X509_STORE_CTX_get_error_depth(check) != 0) return accepted;
-  auto* const ssl = static_cast<SSL*>(
-      X509_STORE_CTX_get_ex_data(check, SSL_get_ex_data_X509_STORE_CTX_idx()));
+  auto* const ssl =
+      static_cast<SSL*>(X509_STORE_CTX_get_ex_data(check, SSL_get_ex_data_X509_STORE_CTX_idx()));
   auto& stream = *static_cast<TlsStream*>(SSL_get_app_data(ssl));
   stream.mismatch_ = why_of_another_host(X509_STORE_CTX_get_current_cert(check), stream.hosts_);
   if (stream.mismatch_.empty()) return 1;

@@ -177,8 +177,8 @@ TEST(MakeCertificates, ProgramsGetOneObject) {
 TEST(MakeCertificates, HostsHaveOtherNamesAndAddresses) {
   const TemporaryDirectory folder;
   const std::string path = (folder.path() / "tls").string();
-  const auto made = run_process({"node", "--make-certificates", path, "--hosts",
-                                 "node1=10.0.0.1=fd00::1,node2=10.0.0.2"});
+  const auto made = run_process(
+      {"node", "--make-certificates", path, "--hosts", "node1=10.0.0.1=fd00::1,node2=10.0.0.2"});
   ASSERT_EQ(made.exit_code, 0) << made.describe();
   EXPECT_TRUE(has(made.out, "for node1, 10.0.0.1, fd00::1")) << made.out;
   EXPECT_TRUE(has(made.out, "refuses its certificate")) << made.out;
@@ -302,9 +302,14 @@ TEST(MakeCertificates, TheCurrentFolderIsNotReplaced) {
 TEST(MakeCertificates, BadValuesAreOneClearLine) {
   const TemporaryDirectory folder;
   const std::string path = (folder.path() / "tls").string();
-  for (const auto& [option, value] : std::vector<std::pair<std::string, std::string>>{
-           {"--days", "0"}, {"--days", "1000000"}, {"--hosts", "../x"}, {"--hosts", "a,a"},
-           {"--hosts", "a=10.0.0.1,b=10.0.0.1"}, {"--hosts", "a=,b"}, {"--hosts", "a=b/c"}}) {
+  for (const auto& [option, value] :
+       std::vector<std::pair<std::string, std::string>>{{"--days", "0"},
+                                                        {"--days", "1000000"},
+                                                        {"--hosts", "../x"},
+                                                        {"--hosts", "a,a"},
+                                                        {"--hosts", "a=10.0.0.1,b=10.0.0.1"},
+                                                        {"--hosts", "a=,b"},
+                                                        {"--hosts", "a=b/c"}}) {
     const auto result = run_process({"node", "--make-certificates", path, option, value});
     EXPECT_EQ(result.exit_code, 2) << result.describe();
     EXPECT_TRUE(has(result.err, option)) << result.err;

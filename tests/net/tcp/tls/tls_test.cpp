@@ -233,7 +233,8 @@ std::string error_of_handshake(const Context& dials, const std::vector<std::stri
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()), 0);
   const auto from = dials->dialled(FileDescriptor(ends[0]), hosts);
   const auto to = listens->accepted(FileDescriptor(ends[1]));
-  tcp::Moved here{0, true}, there{0, true};
+  tcp::Moved here, there;
+  here.blocked = there.blocked = true;
   bool wants_write = false;
   for (int i = 0; i < 100 && (here.blocked || there.blocked); ++i) {
     if (here.error.empty() && here.blocked) here = from->handshake(wants_write);
@@ -252,7 +253,8 @@ TEST(TlsNames, ACertificateOfAnotherHostIsRefusedOnBothSides) {
     EXPECT_EQ(error_of_handshake(first, {host}, second), "") << host;
   // One of several names suffices: the address of a link, and the machine's own name.
   EXPECT_EQ(error_of_handshake(first, {"192.168.7.2", "node2"}, second), "");
-  for (const std::string host : {"node1", "node", "node2.lan", "10.0.0.1", "10.0.0.20", "fd00::1"}) {
+  for (const std::string host :
+       {"node1", "node", "node2.lan", "10.0.0.1", "10.0.0.20", "fd00::1"}) {
     std::string seen_there;
     const std::string error = error_of_handshake(first, {host}, second, &seen_there);
     expect_contains(error, "its certificate is not accepted");
@@ -303,8 +305,8 @@ TEST(TlsNames, ALinkToAnotherHostIsRefused) {
       Placement placement = one_each(p, 2);
       placement.host_of.assign(2, machine);
       RemoteTransport& transport = p == 0 ? *first : *second;
-      results[static_cast<std::size_t>(p)] =
-          transport.connect(addresses, placement, p == 0 ? Duration(3s) : kTimeout, {kJob, nullptr});
+      results[static_cast<std::size_t>(p)] = transport.connect(
+          addresses, placement, p == 0 ? Duration(3s) : kTimeout, {kJob, nullptr});
     });
     return results[1];
   };
@@ -313,7 +315,8 @@ TEST(TlsNames, ALinkToAnotherHostIsRefused) {
   const auto refused = connected({"node2", "192.0.2.1"}, "node1");
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, Errc::protocol);
-  expect_contains(refused.error().message, "is for node2 and 192.0.2.1, not for " + own + " or node1");
+  expect_contains(refused.error().message,
+                  "is for node2 and 192.0.2.1, not for " + own + " or node1");
 }
 
 // ---- files
