@@ -41,7 +41,7 @@ std::string shown(std::string text) {
   return one_line(std::move(text), kLongest, '?');
 }
 
-// Then only process 0 knows the places of the run.
+// Then the submitter does not know the places of the run.
 bool resumes(const std::vector<std::string>& arguments) {
   return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
     return argument.rfind("--resume=", 0) == 0;
@@ -275,6 +275,7 @@ JobAccepted NodePoolState::on_submit(SubmitJob& submit) {
     sessions_->end(submit.seal.session);
     return answer;
   }
+  submit.places = places_of(submit);
   std::vector<std::int32_t> slots;
   for (const Member& member : members_) slots.push_back(member.node.slots);
   const auto shares = lay_out(slots, processes_of(submit));
@@ -295,6 +296,12 @@ JobAccepted NodePoolState::on_submit(SubmitJob& submit) {
   answer.host = job_->processes.front().node->host;
   answer.directory = config_.directory;
   return answer;
+}
+
+// The submitter does not see the files of the run that it continues.
+std::int32_t NodePoolState::places_of(const SubmitJob& submit) const {
+  const bool known = submit.places > 0 || !resumes(submit.arguments) || !config_.places_of_run;
+  return known ? submit.places : config_.places_of_run(submit.arguments);
 }
 
 // All slots, but no more than the job has places for.

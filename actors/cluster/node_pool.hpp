@@ -39,6 +39,9 @@ struct NodePoolConfig {
   std::size_t output_window = std::size_t{1} << 20;
   std::size_t output_backlog = std::size_t{8} << 20;
   std::function<Expected<ReservedPort>()> reserve_port;  // of the first node, for process 0
+  // Of `train` with these arguments, one of them --resume: the processes for which the run has
+  // places; 0: any number. Looks at a file of the first node.
+  std::function<std::int32_t(const std::vector<std::string>& arguments)> places_of_run;
   // Both on a thread of the scheduler, where they must not block. `what`: one line, the reason.
   std::function<void(const PoolStatus&, const std::string& what)> on_change;
   std::function<void()> on_closed;  // after ClosePool
@@ -93,6 +96,7 @@ class NodePoolState {
   PoolStatus status() const;
   void changed(const std::string& what);
   ControlPlace control_place() const;
+  std::int32_t places_of(const SubmitJob& submit) const;
   std::int32_t processes_of(const SubmitJob& submit) const;
   void begin_job(const SubmitJob& submit, const std::vector<NodeShare>& shares);
   std::string other_host() const;

@@ -179,18 +179,22 @@ std::string value_of(const std::map<std::string, std::string>& identity, const s
 }  // namespace
 
 // The process may have read its options from a checkpoint that is newer than this process, with
-// changes of the run so far. It gets those settings with its view, whatever it was started with.
+// the changes of the run until then, and the run may have changed since. It gets the present
+// settings with its view, whatever it was started with.
 bool RendezvousState::has_changed(const std::string& key, const std::string& value,
-                                  const LiveSettings& settings) const {
-  if (settings.empty() || key == kServersKey) return false;
-  if (settings.count(key) > 0) return true;
-  const bool of_wiring = key.rfind(kWiringPrefix, 0) == 0;
-  return of_wiring && config_.identity_with &&
-         value_of(config_.identity_with(settings), key) == value;
+                                  const ChangedSettings& settings) const {
+  if (settings.now.empty() || key == kServersKey) return false;
+  if (settings.now.count(key) > 0) return true;
+  if (key.rfind(kWiringPrefix, 0) != 0 || !config_.identity_with) return false;
+  const auto has_it = [&](const LiveSettings& of_then) {
+    return value_of(config_.identity_with(of_then), key) == value;
+  };
+  return has_it(settings.now) ||
+         std::any_of(settings.earlier.begin(), settings.earlier.end(), has_it);
 }
 
 Expected<void> RendezvousState::check_identity(const Join& join,
-                                               const LiveSettings& settings) const {
+                                               const ChangedSettings& settings) const {
   std::set<std::string> keys;
   for (const auto* identity : {&config_.identity, &join.identity})
     for (const auto& [key, value] : *identity) keys.insert(key);
@@ -203,7 +207,7 @@ Expected<void> RendezvousState::check_identity(const Join& join,
 
 Expected<void> RendezvousState::check_option(const std::string& who, const std::string& key,
                                              const std::string& there,
-                                             const LiveSettings& settings) const {
+                                             const ChangedSettings& settings) const {
   const std::string here = value_of(config_.identity, key);
   if (there == here || has_changed(key, there, settings)) return {};
   return bad_input(who + " was started with " + key + " = " + there + ", process 0 with " + here +

@@ -51,6 +51,12 @@ struct RendezvousConfig {
   BeginRun crew;  // the actors of process 0, but for its ranks
 };
 
+// The settings of a run that have changed since it began, and those that have counted in between.
+struct ChangedSettings {
+  LiveSettings now;
+  std::vector<LiveSettings> earlier;
+};
+
 // Lives in the coordinator, process 0, as long as the supervisor. Collects one Join of every
 // process that begins the run, answers all of them together, collects one Ready of each and gives
 // their actors to the supervisor. An error of a process of this job (two live processes of one
@@ -104,12 +110,11 @@ class RendezvousState {
   Expected<void> check_membership(const Join& join) const;
   // Errors: those of a process of this job.
   Expected<void> check_member(const Join& join) const;
-  // `settings`: those that have changed since the run began.
-  Expected<void> check_identity(const Join& join, const LiveSettings& settings) const;
+  Expected<void> check_identity(const Join& join, const ChangedSettings& settings) const;
   Expected<void> check_option(const std::string& who, const std::string& key,
-                              const std::string& there, const LiveSettings& settings) const;
+                              const std::string& there, const ChangedSettings& settings) const;
   bool has_changed(const std::string& key, const std::string& value,
-                   const LiveSettings& settings) const;
+                   const ChangedSettings& settings) const;
   static std::string name_of(const Join& join);
   static int whole_seconds(Duration duration);
   bool proves(const Join& join) const;
@@ -140,7 +145,7 @@ class RendezvousState {
 
   // In rendezvous_late.cpp.
   Expected<void> check_asker(const AskJob& ask) const;
-  Expected<void> check_options(const AskJob& ask, const LiveSettings& settings) const;
+  Expected<void> check_options(const AskJob& ask, const ChangedSettings& settings) const;
   Expected<void> check_offered(const Vacancy& vacancy) const;
   bool is_awaited(std::int32_t process) const;
   Vacancy without_awaited(Vacancy vacancy) const;

@@ -47,7 +47,7 @@ Expected<void> RendezvousState::check_asker(const AskJob& ask) const {
 
 // Those that the process was given by itself: the others come from this job.
 Expected<void> RendezvousState::check_options(const AskJob& ask,
-                                              const LiveSettings& settings) const {
+                                              const ChangedSettings& settings) const {
   for (const auto& [key, value] : ask.options)
     if (auto same = check_option("this process", key, value, settings); !same) return same;
   return {};
@@ -98,7 +98,8 @@ Vacancy RendezvousState::without_awaited(Vacancy vacancy) const {
 
 void RendezvousState::fill_offer(JobOffer& offer, const AskJob& ask, const Vacancy& vacancy) {
   const bool may_join = !vacancy.processes.empty() || vacancy.later;
-  const auto same = may_join ? check_options(ask, vacancy.settings) : Expected<void>();
+  const auto same =
+      may_join ? check_options(ask, {vacancy.settings, vacancy.earlier}) : Expected<void>();
   if (!same) ignore("refused: " + same.error().message);
   offer.later = same && vacancy.later;
   if (const auto offered = same ? check_offered(vacancy) : same; !offered) {
@@ -185,9 +186,10 @@ void RendezvousState::on_place(const std::string& nonce, std::int32_t process, c
   if (waiting == waiting_.end()) return;  // it has gone meanwhile, and its place was given back
   const bool late = clock_time(self_->clock()) >= waiting->second.until;
   const bool compares = place.granted || (place.later && place.settings);
-  const auto same = compares ? check_identity(waiting->second.participant.join,
-                                              place.settings.value_or(LiveSettings()))
-                             : Expected<void>();
+  const auto same = compares
+                        ? check_identity(waiting->second.participant.join,
+                                         {place.settings.value_or(LiveSettings()), place.earlier})
+                        : Expected<void>();
   if (same && !place.granted && place.later && !late)
     return self_->delayed_send(RendezvousActor{self_}, kPlaceInterval, AskPlaceAgain{nonce});
   Waiting waited = std::move(waiting->second);

@@ -39,14 +39,18 @@ struct Place {
   // LiveSettings that have changed since the start, whether it is granted or not; nothing: the
   // supervisor has not answered.
   std::optional<std::map<std::string, std::string>> settings = std::nullopt;
+  // Those that have counted between the start and these.
+  std::vector<std::map<std::string, std::string>> earlier = {};
 };
 // Which processes are lost, so that others may take their places? And the answer.
 struct AskVacancy {};
 struct Vacancy {
-  std::vector<std::int32_t> processes;               // ascending; empty: none is
-  bool later = false;                                // where none is: one may be
-  std::string reason;                                // where none is
-  std::map<std::string, std::string> settings = {};  // as those of Place
+  std::vector<std::int32_t> processes;  // ascending; empty: none is
+  bool later = false;                   // where none is: one may be
+  std::string reason;                   // where none is
+  // As those of Place.
+  std::map<std::string, std::string> settings = {};
+  std::vector<std::map<std::string, std::string>> earlier = {};
 };
 // A process to which a place was granted is connected to the others, and its ranks wait for a view;
 // or it has failed.

@@ -27,10 +27,12 @@ struct WaitReport {
   Rank rank = 0;
   Step step = 0;  // gradients of this rank in its model
   WorkerActivity worker = WorkerActivity::idle;
-  Step computing = 0;                // the step of the gradient that was asked for
-  std::int64_t computing_ns = -1;    // since then; -1: none was
-  std::int64_t waiting_ns = -1;      // since the rank waits for `waits`; -1: not known, or for none
-  std::vector<Awaited> waits;        // messages without which the rank does not continue
+  Step computing = 0;              // the step of the gradient that was asked for
+  std::int64_t computing_ns = -1;  // since then; -1: none was
+  std::int64_t waiting_ns = -1;    // since the rank waits for `waits`; -1: not known, or for none
+  // Messages without which the rank does not continue. With `view`, where it joins: the next part
+  // of the state that another rank gives to it, and `waiting_ns` is since the part before.
+  std::vector<Awaited> waits;
   std::int64_t view = 0;             // of the members that it helps to change; 0: none
   bool holds_messages_back = false;  // by an injected stall of messages
   std::int64_t queued_bytes = 0;     // of its process: Transport::queued_bytes()

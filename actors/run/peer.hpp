@@ -76,6 +76,9 @@ struct Cut {
   std::optional<TakeSnapshot> take;  // once it has come
 };
 
+// Of a state that a rank gives to others.
+inline constexpr std::int64_t kStateChunkBytes = std::int64_t{4} << 20;
+
 // The role and state of this rank in a view. ViewMember decides when they change.
 struct PeerView {
   TrainingRanks ranks;            // of the role
@@ -86,6 +89,7 @@ struct PeerView {
   bool joins = false;             // this rank has no model of the run yet
   bool merges = false;            // the role is CommonModel
   bool awaits_state = false;      // of a rank that is ahead
+  Timestamp state_at{0};          // while it does: the newest part has come, or the wait began
   std::vector<char> state;        // of it, as far as it has arrived
   std::int64_t state_bytes = 0;   // of the whole
   std::vector<Envelope> early;    // of the view to come, markers of cuts included
@@ -132,6 +136,7 @@ class PeerState : public Env {
   void forget_losses_of(const std::vector<Rank>& arriving);
   void on_ask_traffic(AskTraffic ask);
   void on_query_waits(QueryWaits query) const;
+  Awaited awaited_state() const;
   void on_close_view(CloseView close);
   void on_install(const InstallView& view);
   void on_check_settings(const CheckSettings& asked);

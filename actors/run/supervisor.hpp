@@ -190,6 +190,7 @@ class SupervisorState {
   bool is_changing() const { return view_.in_progress() || wiring_.in_progress(); }
   std::vector<Rank> provide_servers();
   void begin_asking(const LiveSettings& changed);
+  void take_settings();
   void begin_numbers();
   void follow_schedule();
   void report_missed_schedule();
@@ -231,10 +232,11 @@ class SupervisorState {
   LinkSuspects suspects_;
   WaitWatch waits_;
   ViewChange view_;
-  std::set<Rank> drained_;  // asked to leave
-  std::set<Rank> gone_;     // with the run, which has failed
-  LiveSettings settings_;   // that have changed
-  LiveSettings newest_;     // of them, those of the view to come
+  std::set<Rank> drained_;                      // asked to leave
+  std::set<Rank> gone_;                         // with the run, which has failed
+  LiveSettings settings_;                       // that have changed
+  LiveSettings newest_;                         // of them, those of the view to come
+  std::vector<LiveSettings> earlier_settings_;  // that have counted before settings_
   WiringChange wiring_;
   std::size_t scheduled_ = 0;  // of the schedule, those that are done or left out
   Timestamp schedule_after_{0};

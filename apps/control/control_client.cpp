@@ -26,6 +26,7 @@
 #include "net/file_descriptor.hpp"
 #include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tls/tls_context.hpp"
+#include "net/tcp/tls/tls_names.hpp"
 #include "net/token.hpp"
 
 namespace grapevine {
@@ -93,6 +94,8 @@ struct ControlClient::Impl {
   bool tls = false;
   Clock::time_point asked_at;  // the last request
   bool alerted = false;        // the last connection ended by a TLS alert, from either side
+  std::string compared_host;   // of which the certificate has to be; empty: of any
+  std::string mismatch;        // why it is of none
 
   explicit Impl(const std::string& host) : http(std::make_unique<httplib::ClientImpl>(host)) {}
   Impl(const std::string& host, int port)
@@ -100,12 +103,13 @@ struct ControlClient::Impl {
   Impl(const std::string& host, int port, const std::string& folder) : tls(true) {
     auto client =
         std::make_unique<httplib::SSLClient>(host, port, folder + "/cert.pem", folder + "/key.pem");
-    // The library would compare host names, which these certificates do not contain; OpenSSL
-    // checks the rest in the handshake.
+    // The library would always compare host names, which these certificates may not contain; the
+    // rest is checked in the handshake.
     client->enable_server_certificate_verification(false);
     SSL_CTX* const context = client->ssl_context();
     GRAPEVINE_CHECK(context != nullptr, "the HTTP library has no TLS");
-    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+    if (tcp::checks_hosts(folder) && !is_loopback_host(host)) compared_host = host;
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, compared_host.empty() ? nullptr : compare_host);
     SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
     GRAPEVINE_CHECK(
         SSL_CTX_load_verify_locations(context, (folder + "/ca.pem").c_str(), nullptr) == 1,
@@ -121,6 +125,18 @@ struct ControlClient::Impl {
     if (fatal) static_cast<Impl*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), 0))->alerted = true;
   }
 
+  static int compare_host(int accepted, X509_STORE_CTX* check) {
+    if (accepted != 1 || X509_STORE_CTX_get_error_depth(check) != 0) return accepted;
+    const auto* const ssl =
+        static_cast<SSL*>(X509_STORE_CTX_get_ex_data(check, SSL_get_ex_data_X509_STORE_CTX_idx()));
+    Impl& impl = *static_cast<Impl*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), 0));
+    impl.mismatch =
+        tcp::why_of_another_host(X509_STORE_CTX_get_current_cert(check), {impl.compared_host});
+    if (impl.mismatch.empty()) return 1;
+    X509_STORE_CTX_set_error(check, X509_V_ERR_HOSTNAME_MISMATCH);
+    return 0;
+  }
+
   void set_limits() {
     http->set_connection_timeout(kConnectTimeout);
     http->set_read_timeout(kAnswerTimeout);
@@ -129,6 +145,8 @@ struct ControlClient::Impl {
   }
 
   Error no_answer(httplib::Error error) const {
+    if (!mismatch.empty())
+      return bad_input("the run at " + target + ": its certificate is not accepted: " + mismatch);
     if (alerted || error == httplib::Error::SSLServerVerification ||
         error == httplib::Error::SSLLoadingCerts)
       return bad_input("the run at " + target +

@@ -5,7 +5,10 @@
 #include <chrono>
 #include <filesystem>
 #include <ostream>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -25,18 +28,41 @@ constexpr char kNameCharacters[] =
 struct CertificateTarget {
   std::string host;  // empty: all
   std::string folder;
+  std::vector<std::string> names;  // in the certificate, `host` first; none: for all machines
 };
 
+// "node1=10.0.0.1=node1.lan": a machine and its other names and addresses.
+std::vector<std::string> names_of(const std::string& host) {
+  std::vector<std::string> names;
+  std::size_t begin = 0;
+  for (std::size_t end = 0; end != std::string::npos; begin = end + 1) {
+    end = host.find('=', begin);
+    names.push_back(host.substr(begin, end == std::string::npos ? end : end - begin));
+  }
+  return names;
+}
+
+bool is_host_name(const std::string& name) {
+  return !name.empty() && name.front() != '.' &&
+         name.find_first_not_of(kNameCharacters) == std::string::npos;
+}
+
+// Two machines with one name could each answer for the other.
 Expected<std::vector<CertificateTarget>> places_of(const CertificateOptions& options) {
-  if (options.hosts.empty()) return std::vector<CertificateTarget>{{"", options.folder}};
+  if (options.hosts.empty()) return std::vector<CertificateTarget>{{"", options.folder, {}}};
   std::vector<CertificateTarget> places;
+  std::set<std::string> taken;
   for (const std::string& host : options.hosts) {
-    const bool is_name = !host.empty() && host.front() != '.' &&
-                         host.find_first_not_of(kNameCharacters) == std::string::npos;
-    if (!is_name) return bad_input("--hosts '" + host + "': expected names of machines");
-    for (const CertificateTarget& earlier : places)
-      if (earlier.host == host) return bad_input("--hosts: '" + host + "' is named twice");
-    places.push_back({host, (fs::path(options.folder) / host).string()});
+    std::vector<std::string> names = names_of(host);
+    for (const std::string& name : names) {
+      if (!is_host_name(name))
+        return bad_input("--hosts '" + host +
+                         "': expected names of machines, each with others after '=': "
+                         "node1=10.0.0.1");
+      if (!taken.insert(name).second) return bad_input("--hosts: '" + name + "' is named twice");
+    }
+    const std::string& first = names.front();
+    places.push_back({first, (fs::path(options.folder) / first).string(), names});
   }
   return places;
 }
@@ -64,6 +90,7 @@ void print_json(const CertificateOptions& options, const std::vector<Certificate
     folder["folder"] = place.folder;
     folder["host"] = nullptr;
     if (!place.host.empty()) folder["host"] = place.host;
+    folder["names"] = place.names;
   }
   nlohmann::ordered_json all;
   all["event"] = "certificates";
@@ -78,7 +105,8 @@ void print_for_people(const CertificateOptions& options,
                       std::ostream& out) {
   for (const CertificateTarget& place : places)
     out << "wrote " << place.folder << ": ca.pem, cert.pem and key.pem (private, mode 0600), for "
-        << (place.host.empty() ? "all machines" : place.host) << '\n';
+        << (place.names.empty() ? "all machines" : fmt::format("{}", fmt::join(place.names, ", ")))
+        << '\n';
   if (!at_once)
     out << "the file system exchanges no folders: " << options.folder
         << " was missing for a moment, and processes that started then must start again\n";
@@ -87,8 +115,11 @@ void print_for_people(const CertificateOptions& options,
     out << "Copy this folder to each machine, over a safe way such as scp -rp";
   else
     out << "Copy each folder to its machine, over a safe way such as scp -rp";
-  out << "; then give --tls FOLDER to every node, train and launch.\n"
-         "The key that signed them is not kept: a machine that comes later gets a copy of a "
+  out << "; then give --tls FOLDER to every node, train and launch.\n";
+  if (!options.hosts.empty())
+    out << "A process that dials a machine by another name or address than those above refuses its "
+           "certificate.\n";
+  out << "The key that signed them is not kept: a machine that comes later gets a copy of a "
          "folder, "
          "or all get new ones.\n";
 }
@@ -108,7 +139,7 @@ Expected<void> make_certificates(const CertificateOptions& options, std::ostream
   const tcp::Authority authority(term);
   for (const CertificateTarget& place : *places) {
     const std::string folder = (made->path() / place.host).string();
-    if (auto issued = authority.issue(folder, term, place.host); !issued) return issued;
+    if (auto issued = authority.issue(folder, term, place.names); !issued) return issued;
   }
   const auto at_once = made->commit();
   if (!at_once) return at_once.error();

@@ -91,8 +91,9 @@ class NodeCommand final : public Command {
                "write new certificates for --tls to this folder, and end")
         ->envname("");
     add_list(app, "hosts", certificates_.hosts,
-             "with --make-certificates: a folder with a key of its own for each of these names, "
-             "comma-separated [one folder for all machines]")
+             "with --make-certificates: a folder with a key of its own for each of these machines, "
+             "comma-separated, valid for the names and addresses NAME=ADDRESS alone "
+             "[one folder for all machines]")
         ->envname("");
     add_option(app, "days", certificates_.days,
                "with --make-certificates: days for which they are valid")

@@ -12,6 +12,7 @@
 #include "actors/cluster/node_redirector.hpp"
 #include "actors/cluster/secure/publish.hpp"
 #include "apps/node/node_link.hpp"
+#include "apps/train/resume/places_of_run.hpp"
 
 namespace grapevine {
 namespace {
@@ -116,6 +117,7 @@ NodePoolConfig NodeService::pool_config() {
   config.directory = std::filesystem::current_path(ignored).string();
   config.grace = kGrace;
   config.reserve_port = reserve_tcp_port;
+  config.places_of_run = places_of_run;
   config.on_change = [this](const PoolStatus& status, const std::string& what) {
     queue_.post([=] { log_.status(status, what); });
   };

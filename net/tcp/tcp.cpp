@@ -112,7 +112,8 @@ Expected<void> TcpTransport::dial_others(const std::vector<std::string>& address
     if (p == placement().own_process || absent) continue;
     const auto i = static_cast<std::size_t>(p);
     Expected<std::unique_ptr<tcp::Stream>> stream =
-        tcp::dial(addresses[i], hello, p, deadline, options.cancelled, options.joins, tls_.get());
+        tcp::dial(addresses[i], hello, p, deadline, options.cancelled, options.joins, tls_.get(),
+                  placement().host_of[i]);
     if (!stream) {
       const Error& e = stream.error();
       const std::string within = e.code == Errc::timeout ? " within " + seconds(timeout) : "";

@@ -108,14 +108,26 @@ Expected<void> shake_hands(Stream& stream, Clock::time_point deadline, const Can
   }
 }
 
+// The names of the machine there, one of which its certificate may need. `host`: another one;
+// empty: none known. Loopback is this machine by its own kernel: any certificate of the CA will do.
+std::vector<std::string> hosts_of(const std::string& address, const std::string& host) {
+  const auto parts = split_address(address);
+  if (!parts || is_loopback_host(parts->first)) return {};
+  std::vector<std::string> hosts{parts->first};
+  if (!host.empty()) hosts.push_back(host);
+  return hosts;
+}
+
 Expected<std::unique_ptr<Stream>> shaken_stream(const std::string& address,
                                                 Clock::time_point deadline,
-                                                const Cancelled& cancelled, const TlsContext* tls) {
+                                                const Cancelled& cancelled, const TlsContext* tls,
+                                                const std::string& host = "") {
   Expected<Connected> connected = connect_to(address, deadline, cancelled);
   if (!connected) return connected.error();
   FileDescriptor& socket = connected->socket;
-  std::unique_ptr<Stream> stream =
-      tls == nullptr ? make_plain_stream(std::move(socket)) : tls->dialled(std::move(socket));
+  std::unique_ptr<Stream> stream = tls == nullptr
+                                       ? make_plain_stream(std::move(socket))
+                                       : tls->dialled(std::move(socket), hosts_of(address, host));
   const Expected<void> shaken = shake_hands(*stream, deadline, cancelled);
   if (!shaken) return shaken.error();
   return stream;
@@ -181,8 +193,8 @@ Expected<void> check_answer(const Hello& answer, const Hello& own, std::int32_t 
 Expected<std::unique_ptr<Stream>> dial_once(const std::string& address, const Hello& own,
                                             std::int32_t process, Clock::time_point deadline,
                                             const Cancelled& cancelled, bool joins,
-                                            const TlsContext* tls) {
-  auto stream = shaken_stream(address, deadline, cancelled, tls);
+                                            const TlsContext* tls, const std::string& host) {
+  auto stream = shaken_stream(address, deadline, cancelled, tls, host);
   if (!stream) return stream;
   const Expected<Hello> answer = exchange_hellos(**stream, own, deadline, cancelled);
   if (!answer) return answer.error();
@@ -261,11 +273,11 @@ bool answers_with_tls(FileDescriptor socket, Clock::duration timeout, const Canc
 Expected<std::unique_ptr<Stream>> dial(const std::string& address, const Hello& own,
                                        std::int32_t process, Clock::time_point deadline,
                                        const Cancelled& cancelled, bool joins,
-                                       const TlsContext* tls) {
+                                       const TlsContext* tls, const std::string& host) {
   std::string why;  // of the last attempt that the deadline did not cut short
   for (Clock::duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     Expected<std::unique_ptr<Stream>> stream =
-        dial_once(address, own, process, deadline, cancelled, joins, tls);
+        dial_once(address, own, process, deadline, cancelled, joins, tls, host);
     if (stream) return stream;
     const Errc code = stream.error().code;
     if (code == Errc::protocol || code == Errc::bad_input || code == Errc::failed) return stream;

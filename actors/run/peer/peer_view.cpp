@@ -21,7 +21,6 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kChunkBytes = std::int64_t{4} << 20;
 constexpr int kSequenceBits = 40;  // of the messages of one life of a rank
 
 bool contains(const std::vector<Rank>& ranks, Rank rank) {
@@ -110,6 +109,7 @@ void PeerState::on_install(const InstallView& view) {
   if (behind || view_.joins) {
     deal_.first_step = deal_end_;  // what this rank has taken has counted
     view_.awaits_state = true;
+    view_.state_at = now();
     return take_state_if_complete();
   }
   if (!std::exchange(view_.open_is_resolved, true) && !resolve_open(view)) return;
@@ -305,8 +305,8 @@ void PeerState::send_state(const InstallView& view, const StateDict& shared,
   Stamp stamp;
   stamp.origin = config_.rank;
   stamp.step = stamp.version = model_.step;
-  for (std::int64_t offset = 0; offset < total; offset += kChunkBytes) {
-    const std::int64_t length = std::min(kChunkBytes, total - offset);
+  for (std::int64_t offset = 0; offset < total; offset += kStateChunkBytes) {
+    const std::int64_t length = std::min(kStateChunkBytes, total - offset);
     const FrozenTensor part = FrozenTensor::copy_of(all.narrow(0, offset, length));
     for (const Rank rank : takers) send(rank, stamp, StateChunk{view.view, offset, total, part});
   }
@@ -329,6 +329,7 @@ void PeerState::on_state_chunk(const StateChunk& chunk) {
   const auto* begin = reinterpret_cast<const char*>(data.data_ptr<std::uint8_t>());
   bytes.insert(bytes.end(), begin, begin + data.numel());
   view_.state_bytes = chunk.total;
+  view_.state_at = now();
   if (view_.joins && config_.agent)
     self_->send(config_.agent, StateArrival{config_.rank, static_cast<std::int64_t>(bytes.size()),
                                             chunk.total, false, 0});

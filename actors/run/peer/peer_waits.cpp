@@ -3,6 +3,18 @@
 
 namespace grapevine {
 
+// The next part of it, of which the first one has the length of all.
+Awaited PeerState::awaited_state() const {
+  Awaited awaited{view_.install.donor, PayloadKind::state_chunk};
+  const auto parts_of = [](std::int64_t bytes) {
+    return static_cast<std::int32_t>((bytes + kStateChunkBytes - 1) / kStateChunkBytes);
+  };
+  if (view_.state.empty()) return awaited;
+  awaited.part = parts_of(static_cast<std::int64_t>(view_.state.size())) + 1;
+  awaited.parts = parts_of(view_.state_bytes);
+  return awaited;
+}
+
 void PeerState::on_query_waits(QueryWaits query) const {
   WaitReport report;
   report.question = query.question;
@@ -21,6 +33,10 @@ void PeerState::on_query_waits(QueryWaits query) const {
   if (const auto since = meter_.waiting_since(); since && !report.waits.empty())
     report.waiting_ns = (now() - *since).count();
   if (member_.is_holding()) report.view = member_.number();
+  if (view_.awaits_state) {
+    report.waits = {awaited_state()};
+    report.waiting_ns = (now() - view_.state_at).count();
+  }
   report.holds_messages_back = stalls_.holds();
   report.queued_bytes = static_cast<std::int64_t>(config_.transport->queued_bytes());
   const auto asker = caf::actor_cast<WaitListener>(self_->current_sender());

@@ -18,6 +18,8 @@
 #include "messages/check.hpp"
 #include "net/file_descriptor.hpp"
 #include "net/tcp/tcp_stream.hpp"
+#include "net/tcp/tls/tls_context.hpp"
+#include "net/tcp/tls/tls_names.hpp"
 
 namespace grapevine::tcp {
 namespace {
@@ -111,7 +113,7 @@ Authority::Authority(std::chrono::seconds term) : impl_(std::make_unique<Impl>()
 Authority::~Authority() = default;
 
 Expected<void> Authority::issue(const std::string& folder, std::chrono::seconds term,
-                                const std::string& host) const {
+                                const std::vector<std::string>& hosts) const {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return Error{Errc::io, folder + ": cannot be made: " + error.message()};
@@ -121,14 +123,16 @@ Expected<void> Authority::issue(const std::string& folder, std::chrono::seconds 
                        " exists: choose another folder, or remove the certificates in it");
   X509* const ca = impl_->certificate.get();
   const Key key = make_key();
-  const Certificate made = make_certificate(
-      key.get(), "Grapevine process" + (host.empty() ? "" : " on " + host).substr(0, kLongestHost),
-      term);
+  const std::string on = hosts.empty() ? "" : " on " + hosts.front();
+  const Certificate made =
+      make_certificate(key.get(), "Grapevine process" + on.substr(0, kLongestHost), term);
   X509_set_issuer_name(made.get(), X509_get_subject_name(ca));
   add_extension(made.get(), ca, NID_basic_constraints, "critical,CA:FALSE");
   add_extension(made.get(), ca, NID_key_usage, "critical,digitalSignature");
   add_extension(made.get(), ca, NID_ext_key_usage, "serverAuth,clientAuth");
   add_extension(made.get(), ca, NID_authority_key_identifier, "keyid");
+  if (!hosts.empty())
+    add_extension(made.get(), ca, NID_subject_alt_name, subject_alt_names(hosts).c_str());
   require(X509_sign(made.get(), impl_->key.get(), EVP_sha256()) > 0);
   const std::string secret = pem([&](BIO* bio) {
     return PEM_write_bio_PrivateKey(bio, key.get(), nullptr, nullptr, 0, nullptr, nullptr);
@@ -136,7 +140,13 @@ Expected<void> Authority::issue(const std::string& folder, std::chrono::seconds 
   if (auto written = write_new(folder + "/key.pem", secret, 0600); !written) return written;
   if (auto written = write_new(folder + "/cert.pem", pem_of(made.get()), 0644); !written)
     return written;
-  return write_new(folder + "/ca.pem", pem_of(ca), 0644);
+  if (auto written = write_new(folder + "/ca.pem", pem_of(ca), 0644); !written) return written;
+  const std::string check = folder + "/" + kCheckHosts;
+  if (hosts.empty() || std::filesystem::exists(check, error)) return {};
+  return write_new(check,
+                   "Processes that dial compare the names in the other certificate with the name "
+                   "or address that they dial.\n",
+                   0644);
 }
 
 }  // namespace grapevine::tcp

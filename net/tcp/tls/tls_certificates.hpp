@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "messages/expected.hpp"
 
@@ -21,10 +22,12 @@ class Authority {
   ~Authority();
 
   // Writes ca.pem, cert.pem and key.pem into `folder`, which is made where it is missing; the key
-  // is readable by the owner alone. `host`: in the certificate's name, for people; empty: none.
+  // is readable by the owner alone. `hosts`: the names and addresses of the machine, with which
+  // other processes compare what they dial, because the folder gets a file kCheckHosts then; the
+  // first one is also in the certificate's subject, for people. None: for any machine.
   // Errors (bad_input): one of the files exists; (io): the folder cannot be written.
   Expected<void> issue(const std::string& folder, std::chrono::seconds term = kCertificateTerm,
-                       const std::string& host = "") const;
+                       const std::vector<std::string>& hosts = {}) const;
 
  private:
   struct Impl;

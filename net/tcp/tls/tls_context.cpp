@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "messages/check.hpp"
+#include "net/tcp/tls/tls_names.hpp"
 #include "net/tcp/tls/tls_stream.hpp"
 
 namespace grapevine::tcp {
@@ -107,12 +108,27 @@ Expected<void> load_files(SSL_CTX* context, const std::string& folder) {
   return check_certificate(context, certificate);
 }
 
+// All others would refuse it, each with a line of its own.
+Expected<void> check_names(SSL_CTX* context, const std::string& folder) {
+  if (!names_of(SSL_CTX_get0_certificate(context)).empty()) return {};
+  return bad_input(fmt::format(
+      "{}/cert.pem: names no host, and {}/{} says that names are compared: make certificates with "
+      "'grapevine node --make-certificates DIR --hosts NAME,NAME', for all machines",
+      folder, folder, kCheckHosts));
+}
+
 }  // namespace
+
+// A file that cannot be looked at counts as there: the check is not lost with a right.
+bool checks_hosts(const std::string& folder) {
+  struct stat status {};
+  return ::stat((folder + "/" + kCheckHosts).c_str(), &status) == 0 || errno != ENOENT;
+}
 
 Expected<std::shared_ptr<const TlsContext>> TlsContext::load(const std::string& folder) {
   SSL_CTX* const context = SSL_CTX_new(TLS_method());
   GRAPEVINE_CHECK(context != nullptr, "OpenSSL has no TLS");
-  const std::shared_ptr<const TlsContext> owner(new TlsContext(context));
+  const std::shared_ptr<TlsContext> owner(new TlsContext(context));
   SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE);
@@ -121,17 +137,22 @@ Expected<std::shared_ptr<const TlsContext>> TlsContext::load(const std::string& 
   SSL_CTX_set_read_ahead(context, 1);
   SSL_CTX_set_default_read_buffer_len(context, kReadBytes);
   if (auto loaded = load_files(context, folder); !loaded) return loaded.error();
-  return owner;
+  owner->checks_hosts_ = checks_hosts(folder);
+  if (owner->checks_hosts_)
+    if (auto named = check_names(context, folder); !named) return named.error();
+  return std::shared_ptr<const TlsContext>(owner);
 }
 
 TlsContext::~TlsContext() { SSL_CTX_free(context_); }
 
 std::unique_ptr<Stream> TlsContext::accepted(FileDescriptor socket) const {
-  return make_tls_stream(context_, std::move(socket), TlsSide::accepted);
+  return make_tls_stream(context_, std::move(socket), TlsSide::accepted, {});
 }
 
-std::unique_ptr<Stream> TlsContext::dialled(FileDescriptor socket) const {
-  return make_tls_stream(context_, std::move(socket), TlsSide::dialled);
+std::unique_ptr<Stream> TlsContext::dialled(FileDescriptor socket,
+                                            std::vector<std::string> hosts) const {
+  if (!checks_hosts_) hosts.clear();
+  return make_tls_stream(context_, std::move(socket), TlsSide::dialled, std::move(hosts));
 }
 
 Expected<std::shared_ptr<const TlsContext>> load_certificates(const std::string& folder) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "messages/check.hpp"
+#include "net/tcp/tls/tls_names.hpp"
 
 namespace grapevine::tcp {
 namespace {
@@ -28,7 +29,7 @@ bool is_about_certificates(int alert) {
 
 class TlsStream final : public Stream {
  public:
-  TlsStream(SSL_CTX* context, FileDescriptor socket, TlsSide side);
+  TlsStream(SSL_CTX* context, FileDescriptor socket, TlsSide side, std::vector<std::string> hosts);
   ~TlsStream() override { SSL_free(ssl_); }
 
   Moved handshake(bool& wants_write) override;
@@ -40,13 +41,17 @@ class TlsStream final : public Stream {
   static const BIO_METHOD* socket_method();
   static TlsStream& of(BIO* bio) { return *static_cast<TlsStream*>(BIO_get_data(bio)); }
   int receive(BIO* bio, char* data, int size);
+  void compare_names();
+  static int on_certificate(int accepted, X509_STORE_CTX* check);
   bool read_part(const iovec& part, Moved& moved);
   bool write_part(const iovec& part, Moved& moved);
   void flush(Moved& moved);
   void explain(int result, Moved& moved) const;
 
+  const std::vector<std::string> hosts_;  // of which the certificate names one; empty: any
   std::mutex mutex_;
   // Guarded by mutex_.
+  std::string mismatch_;  // why the names in the certificate do not fit
   SSL* const ssl_;
   std::vector<char> out_;  // encrypted, from sent_ on not sent
   std::size_t sent_ = 0;
@@ -54,8 +59,9 @@ class TlsStream final : public Stream {
   int error_ = 0;       // of the system
 };
 
-TlsStream::TlsStream(SSL_CTX* context, FileDescriptor socket, TlsSide side)
-    : Stream(std::move(socket)), ssl_(SSL_new(context)) {
+TlsStream::TlsStream(SSL_CTX* context, FileDescriptor socket, TlsSide side,
+                     std::vector<std::string> hosts)
+    : Stream(std::move(socket)), hosts_(std::move(hosts)), ssl_(SSL_new(context)) {
   BIO* const bio = BIO_new(socket_method());
   GRAPEVINE_CHECK(ssl_ != nullptr && bio != nullptr, "OpenSSL has no memory");
   BIO_set_data(bio, this);
@@ -67,6 +73,26 @@ TlsStream::TlsStream(SSL_CTX* context, FileDescriptor socket, TlsSide side)
     SSL_set_connect_state(ssl_);
     SSL_set_read_ahead(ssl_, 0);  // see read_part()
   }
+  if (!hosts_.empty()) compare_names();
+}
+
+// During the handshake, so that the other side gets an alert and logs that it is refused. OpenSSL's
+// own comparison (X509_VERIFY_PARAM) wants a name and an address where both are given; here one
+// suffices.
+void TlsStream::compare_names() {
+  SSL_set_app_data(ssl_, this);
+  SSL_set_verify(ssl_, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, &on_certificate);
+}
+
+int TlsStream::on_certificate(int accepted, X509_STORE_CTX* check) {
+  if (accepted != 1 || X509_STORE_CTX_get_error_depth(check) != 0) return accepted;
+  auto* const ssl =
+      static_cast<SSL*>(X509_STORE_CTX_get_ex_data(check, SSL_get_ex_data_X509_STORE_CTX_idx()));
+  auto& stream = *static_cast<TlsStream*>(SSL_get_app_data(ssl));
+  stream.mismatch_ = why_of_another_host(X509_STORE_CTX_get_current_cert(check), stream.hosts_);
+  if (stream.mismatch_.empty()) return 1;
+  X509_STORE_CTX_set_error(check, X509_V_ERR_HOSTNAME_MISMATCH);
+  return 0;
 }
 
 // OpenSSL's own would raise SIGPIPE at a closed connection. Writing never fails: write() stops
@@ -202,8 +228,8 @@ void TlsStream::explain(int result, Moved& moved) const {
   if (kind == SSL_ERROR_WANT_READ || kind == SSL_ERROR_WANT_WRITE) {
     moved.blocked = true;
   } else if (verified != X509_V_OK) {
-    moved.error =
-        std::string("its certificate is not accepted: ") + X509_verify_cert_error_string(verified);
+    moved.error = "its certificate is not accepted: " +
+                  (mismatch_.empty() ? X509_verify_cert_error_string(verified) : mismatch_);
     moved.is_final = true;
   } else if (kind == SSL_ERROR_ZERO_RETURN || ended_) {
     moved.ended = true;
@@ -234,8 +260,9 @@ void TlsStream::finish_writing() {
 
 }  // namespace
 
-std::unique_ptr<Stream> make_tls_stream(SSL_CTX* context, FileDescriptor socket, TlsSide side) {
-  return std::make_unique<TlsStream>(context, std::move(socket), side);
+std::unique_ptr<Stream> make_tls_stream(SSL_CTX* context, FileDescriptor socket, TlsSide side,
+                                        std::vector<std::string> hosts) {
+  return std::make_unique<TlsStream>(context, std::move(socket), side, std::move(hosts));
 }
 
 }  // namespace grapevine::tcp

@@ -198,6 +198,9 @@ class NodePoolTest : public testing::Test {
     config.output_window = output_window_;
     config.output_backlog = output_backlog_;
     config.reserve_port = [] { return Expected<ReservedPort>(ReservedPort{4711, {}}); };
+    config.places_of_run = [](const std::vector<std::string>& arguments) {
+      return arguments.back() == "--resume=of 3 places" ? 3 : 0;
+    };
     config.on_change = [heard = heard_](const PoolStatus& status, const std::string&) {
       heard->add([&] { heard->statuses.push_back(status); });
     };
@@ -801,6 +804,28 @@ TEST_F(NodePoolThatContinues, AResumedJobOfOneNodeMayGrow) {
   submit.arguments.push_back("--resume=run");
   submit_on(1, submit);
   EXPECT_TRUE(start_number(0).second.grows);
+}
+
+// More processes than the run has places for would end it before it begins.
+TEST_F(NodePoolThatContinues, AResumedJobBeginsWithNoMoreProcessesThanItHasPlaces) {
+  SubmitJob submit = lasting_job(0);
+  submit.arguments.push_back("--resume=of 3 places");
+  const std::int64_t id = submit_on(3, submit);
+  EXPECT_EQ(start_number(0).second.processes, 3);
+  EXPECT_EQ(start_number(1).second.count, 1);
+  report_begun(id, 3, 3);
+  EXPECT_EQ(count_starts(), 2U) << "the third node has none of them";
+  for (const std::int32_t process : {1, 2, 0}) exit(id, process, 0);
+  EXPECT_FALSE(await_end().failed);
+  submit.processes = 4;  // a number that was given counts: process 0 says why it does not fit
+  EXPECT_EQ(ask<JobAccepted>(submit).processes, 4);
+}
+
+TEST_F(NodePoolThatContinues, AResumedJobOfAnyNumberOfPlacesTakesAllSlots) {
+  SubmitJob submit = lasting_job(0);
+  submit.arguments.push_back("--resume=run");
+  submit_on(2, submit);
+  EXPECT_EQ(start_number(0).second.processes, 4);
 }
 
 TEST_F(NodePoolThatContinues, AnotherJobOfOneNodeStaysThere) {

@@ -37,10 +37,11 @@ struct Told {
     if (!refusal.empty() && refusals++ < most_refusals)
       return {false, refuses_for_now, refusal, {}, settings};
     if (++asked < states_settings_at) return {false, true, "got no answer", {}};
-    if (asked < grants_at) return {false, true, "waits", {}, settings};
-    return {true, false, "", {3 - ask.process}, settings};
+    if (asked < grants_at) return {false, true, "waits", {}, settings, earlier};
+    return {true, false, "", {3 - ask.process}, settings, earlier};
   }
   LiveSettings settings;
+  std::vector<LiveSettings> earlier;
   std::string refusal;
   bool refuses_for_now = false;
   int refusals = 0, most_refusals = std::numeric_limits<int>::max();
@@ -510,11 +511,12 @@ TEST_F(RendezvousHostTest, AReturningProcessMayHaveBeenStartedWithSettingsThatHa
                {"wiring.density", "0.1"},
                {"wiring.pack", "f32"},
                {"wiring.servers", "1"}};
-  // Of keys that the settings do not name, the present value alone.
+  told_->earlier = {{{"lr", "0.3"}}};
+  // Of keys that the settings do not name, values that a wiring of the run has had.
   identity_with_ = [begun = identity_](const LiveSettings& settings) {
     auto now = begun;
     for (const auto& [key, value] : settings) now[key] = value;
-    now["wiring.pack"] = "f16";
+    now["wiring.pack"] = settings.count("wiring.density") > 0 ? "f16" : "bf16";
     now["wiring.servers"] = "2";
     return now;
   };
@@ -529,6 +531,7 @@ TEST_F(RendezvousHostTest, AReturningProcessMayHaveBeenStartedWithSettingsThatHa
                                          {"lr", "0.15", true},
                                          {"wiring.density", "0.5", true},
                                          {"wiring.pack", "f16", true},
+                                         {"wiring.pack", "bf16", true},
                                          {"wiring.pack", "q8", false},
                                          {"wiring.servers", "2", false},
                                          {"model", "linear", false}}) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -444,6 +445,41 @@ TEST(ChangedWiringRun, ARankReturnsToTheNewWiring) {
     EXPECT_EQ(result.returned, 1);
     expect_sound(result, 4);
   }
+}
+
+// Two changes follow one another, and at each moment around them a rank joins: it has a role of the
+// members' wiring, whichever of the three that is, and begins with what they have.
+TEST(ChangedWiringRun, ARankJoinsAmidSuccessiveChanges) {
+  std::int64_t returned = 0, amid = 0;
+  for (const auto& [first, second, third] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"ar", "sgp", "gtopk"}, {"sgp", "gem", "ar"}, {"gtopk", "ad-psgd", "sgp"}})
+    for (int at = 0; at < 24; ++at) {
+      Scenario scenario = make_scenario(first, 3);
+      scenario.steps = 60;
+      RunConfig config = make_config(
+          scenario, {{1, {{kAlgorithmSetting, second}}}, {1.2, {{kAlgorithmSetting, third}}}});
+      const auto watcher = std::make_shared<Watcher>();
+      if (at == 0) {  // when the changes take place
+        const RunResult alone = run_virtual(config, watcher);
+        ASSERT_FALSE(alone.error) << alone.error->message;
+        ASSERT_EQ(watcher->changes.size(), 2u);
+        continue;
+      }
+      const Duration death = microseconds(150'000 + 3'000 * at);
+      config.deaths = {{2, death}};
+      config.returns = {{2, death + microseconds(10'000 + 12'345 * at)}};
+      SCOPED_TRACE(first + " -> " + second + " -> " + third + ", moment " + std::to_string(at));
+      const RunResult result = run_virtual(config, watcher);
+      ASSERT_FALSE(result.error) << result.error->message;
+      returned += result.returned;
+      expect_sound(result, 4 - static_cast<std::int32_t>(result.lost.size()));
+      ASSERT_EQ(watcher->changes.size(), 2u);
+      EXPECT_EQ(watcher->changes[1], (LiveSettings{{kAlgorithmSetting, third}}));
+      amid += result.views > 4 ? 1 : 0;
+    }
+  EXPECT_GT(returned, 50);
+  EXPECT_GT(amid, 50);
 }
 
 // A change that is refused while all ranks take their last step does not hold up the end.

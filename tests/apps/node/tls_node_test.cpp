@@ -170,6 +170,22 @@ TEST(MakeCertificates, ProgramsGetOneObject) {
   ASSERT_EQ(folders.size(), 2U) << own.out;
   EXPECT_EQ(folders[1]["folder"], each + "/b");
   EXPECT_EQ(folders[1]["host"], "b");
+  EXPECT_EQ(folders[1]["names"], nlohmann::json({"b"}));
+}
+
+// The names are in the certificates, and a client compares them with what it dials.
+TEST(MakeCertificates, HostsHaveOtherNamesAndAddresses) {
+  const TemporaryDirectory folder;
+  const std::string path = (folder.path() / "tls").string();
+  const auto made = run_process(
+      {"node", "--make-certificates", path, "--hosts", "node1=10.0.0.1=fd00::1,node2=10.0.0.2"});
+  ASSERT_EQ(made.exit_code, 0) << made.describe();
+  EXPECT_TRUE(has(made.out, "for node1, 10.0.0.1, fd00::1")) << made.out;
+  EXPECT_TRUE(has(made.out, "refuses its certificate")) << made.out;
+  for (const std::string host : {"node1", "node2"}) {
+    EXPECT_TRUE(tcp::checks_hosts(path + "/" + host));
+    EXPECT_TRUE(tcp::TlsContext::load(path + "/" + host).ok());
+  }
 }
 
 TEST(MakeCertificates, EachHostMayHaveAKeyOfItsOwn) {
@@ -286,8 +302,14 @@ TEST(MakeCertificates, TheCurrentFolderIsNotReplaced) {
 TEST(MakeCertificates, BadValuesAreOneClearLine) {
   const TemporaryDirectory folder;
   const std::string path = (folder.path() / "tls").string();
-  for (const auto& [option, value] : std::vector<std::pair<std::string, std::string>>{
-           {"--days", "0"}, {"--days", "1000000"}, {"--hosts", "../x"}, {"--hosts", "a,a"}}) {
+  for (const auto& [option, value] :
+       std::vector<std::pair<std::string, std::string>>{{"--days", "0"},
+                                                        {"--days", "1000000"},
+                                                        {"--hosts", "../x"},
+                                                        {"--hosts", "a,a"},
+                                                        {"--hosts", "a=10.0.0.1,b=10.0.0.1"},
+                                                        {"--hosts", "a=,b"},
+                                                        {"--hosts", "a=b/c"}}) {
     const auto result = run_process({"node", "--make-certificates", path, option, value});
     EXPECT_EQ(result.exit_code, 2) << result.describe();
     EXPECT_TRUE(has(result.err, option)) << result.err;

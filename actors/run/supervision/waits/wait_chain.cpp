@@ -17,11 +17,17 @@ std::string seconds(std::int64_t ns) {
   return fmt::format("{:.0f} s", static_cast<double>(ns) / 1e9);
 }
 
+// The rank joins, or is behind, and takes the state of another one.
+bool awaits_state(const RankWait& rank) {
+  return rank.report && rank.report->view > 0 && rank.report->waits.size() == 1 &&
+         rank.report->waits.front().payload == PayloadKind::state_chunk;
+}
+
 Root own_root(const RankWait& rank) {
   if (!rank.report) return rank.finished ? Root::finished : Root::no_answer;
   const WaitReport& report = *rank.report;
   if (report.holds_messages_back) return Root::delayed;
-  if (report.view > 0) return Root::changes_members;
+  if (report.view > 0) return awaits_state(rank) ? Root::receives_state : Root::changes_members;
   if (report.computing_ns < 0) return rank.finished ? Root::finished : Root::idle;
   if (report.worker == WorkerActivity::delayed) return Root::delayed;
   return report.worker == WorkerActivity::reading ? Root::reads : Root::computes;
@@ -31,6 +37,15 @@ Root own_root(const RankWait& rank) {
 bool waits(const RankWait& rank) {
   return rank.report && rank.report->view == 0 && !rank.report->holds_messages_back &&
          !rank.report->waits.empty();
+}
+
+// The rank that has still to give the state that another one waits for; nothing: it has.
+std::optional<Rank> donor_of(const RankWait& rank, const Ranks& ranks) {
+  if (!awaits_state(rank)) return std::nullopt;
+  const auto donor = ranks.find(rank.report->waits.front().from);
+  const bool gives =
+      donor != ranks.end() && (!donor->second.report || donor->second.report->view > 0);
+  return gives ? std::optional<Rank>(donor->first) : std::nullopt;
 }
 
 // How much a rank explains of a wait for it, as the rank that is furthest from an answer.
@@ -93,6 +108,17 @@ std::string root_text(const WaitChain& chain, const Ranks& ranks, std::int32_t p
       return fmt::format("{} is held back by an injected delay", name);
     case Root::changes_members:
       return fmt::format("{} changes to view {} of the members", name, rank.report->view);
+    case Root::receives_state: {
+      const Awaited& next = rank.report->waits.front();
+      const std::string since = seconds(rank.report->waiting_ns);
+      if (next.part < 0)
+        return fmt::format("{} joins and has waited {} for the state of rank {}", name, since,
+                           next.from);
+      return fmt::format(
+          "{} joins and has {} of {} parts of the state of rank {}, the last one "
+          "since {}",
+          name, next.part - 1, next.parts, next.from, since);
+    }
     case Root::no_answer:
       return fmt::format(
           "{} has not answered for {}: its process is stopped or overloaded, or "
@@ -118,11 +144,14 @@ WaitChain find_wait_chain(Rank from, const Ranks& ranks) {
   chain.ranks.push_back(from);
   for (;;) {
     const RankWait& rank = ranks.at(chain.ranks.back());
-    if (!waits(rank)) {
+    const auto donor = donor_of(rank, ranks);
+    if (!donor && !waits(rank)) {
       chain.root = own_root(rank);
+      if (chain.root == Root::receives_state)
+        chain.since_part = Duration(std::max<std::int64_t>(rank.report->waiting_ns, 0));
       return chain;
     }
-    const auto next = next_of(chain.ranks.back(), ranks);
+    const auto next = donor ? donor : next_of(chain.ranks.back(), ranks);
     if (!next) {
       chain.root = Root::unknown;
       return chain;

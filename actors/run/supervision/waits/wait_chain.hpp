@@ -25,8 +25,9 @@ struct WaitChain {
     reads,    // its worker waits for data
     delayed,  // by an injected delay, of the worker or of messages
     changes_members,
-    no_answer,  // its process is stopped or overloaded, or the network is
-    idle,       // it neither waits nor computes: a message is on its way, or lost
+    receives_state,  // of another rank, which has given it: it is on its way
+    no_answer,       // its process is stopped or overloaded, or the network is
+    idle,            // it neither waits nor computes: a message is on its way, or lost
     finished,
     circle,  // of ranks that wait for each other
     unknown  // any of several ranks may send what the last one waits for
@@ -34,6 +35,9 @@ struct WaitChain {
 
   std::vector<Rank> ranks;  // the first one, ..., the root; the last one begins a circle
   Root root = Root::unknown;
+
+  // How long the root has had no part of the state that it receives; 0: it receives none.
+  Duration since_part{0};
 
   // Whether a process or link is the cause: a restart may help.
   bool is_lost() const {

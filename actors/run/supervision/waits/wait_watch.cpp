@@ -34,7 +34,7 @@ void WaitWatch::on_step(Rank rank, Timestamp now) {
   OfRank& of = found->second;
   pace_.add(rank, now - of.step);
   of.step = of.heard = now;
-  of.awaits_answer = false;
+  of.joins = of.awaits_answer = false;
 }
 
 void WaitWatch::finish(Rank rank) {
@@ -48,6 +48,7 @@ void WaitWatch::bring_back(Rank rank, std::int32_t process, Timestamp now) {
   of = OfRank();
   of.process = process;
   of.trains = rank < workers_;
+  of.joins = pace_.slowest().has_value();
   of.step = of.heard = now;
 }
 
@@ -65,7 +66,8 @@ Duration WaitWatch::interval() const {
 }
 
 Duration WaitWatch::usual_limit(Rank rank) const {
-  const auto usual = pace_.of(rank);
+  const auto own = pace_.of(rank);
+  const auto usual = !own && ranks_.at(rank).joins ? pace_.slowest() : own;
   return usual ? std::max(limits_.floor, Duration(kFactor * *usual)) : limits_.first;
 }
 
@@ -123,6 +125,13 @@ bool WaitWatch::all_known(Timestamp now) const {
   });
 }
 
+// Its first step takes as long as that of a run.
+bool WaitWatch::begins_late(const OfRank& of, const WaitChain& chain, Timestamp now) const {
+  const bool works = chain.root == WaitChain::Root::computes ||
+                     chain.root == WaitChain::Root::reads || chain.root == WaitChain::Root::idle;
+  return of.joins && chain.ranks.size() == 1 && works && now - of.step <= limits_.first;
+}
+
 // The rank that has waited longest stands for all.
 std::optional<WaitWatch::Finding> WaitWatch::look(Timestamp now) {
   if (question_ == 0 || !all_known(now)) return std::nullopt;
@@ -133,7 +142,7 @@ std::optional<WaitWatch::Finding> WaitWatch::look(Timestamp now) {
   for (const auto& [rank, of] : ranks_) {
     if (!is_unusual(rank, of, now)) continue;
     WaitChain chain = find_wait_chain(rank, ranks);
-    if (chain.root == WaitChain::Root::delayed) continue;
+    if (chain.root == WaitChain::Root::delayed || begins_late(of, chain, now)) continue;
     // A rank that waits says more than the root of its wait.
     const bool waits = chain.ranks.size() > 1;
     const Duration silent = now - of.step;
@@ -144,7 +153,8 @@ std::optional<WaitWatch::Finding> WaitWatch::look(Timestamp now) {
   }
   if (!worst) return std::nullopt;
   Finding finding;
-  finding.ends = limits_.abort && length >= *limits_.abort;
+  const bool arrives = worst->root == WaitChain::Root::receives_state;
+  finding.ends = limits_.abort && (arrives ? worst->since_part : length) >= *limits_.abort;
   finding.is_lost = worst->is_lost();
   const Rank root = worst->ranks.back();
   if (worst->root == WaitChain::Root::no_answer) finding.unreachable = ranks.at(root).process;

@@ -21,8 +21,10 @@ struct WaitLimits {
 
 // A wait is unusual once its rank has taken no step for kFactor times its usual pace. Then all
 // ranks are asked what they wait for; the answers say which chain of waits leads to which root. A
-// wait whose root is an injected delay is none. `now`: of the caller's clock. Sends nothing. Not
-// thread-safe.
+// wait whose root is an injected delay is none. A rank that joins has the pace of the others until
+// it has the state of training; its first step may take longer, as at the start of a run. While
+// parts of a state arrive, no wait for them ends the run. `now`: of the caller's clock. Sends
+// nothing. Not thread-safe.
 class WaitWatch {
  public:
   static constexpr int kFactor = 5;
@@ -74,6 +76,7 @@ class WaitWatch {
     std::int32_t process = 0;
     bool trains = true;
     bool finished = false;
+    bool joins = false;  // it has come while the others train, and has taken no step
     Timestamp step{0};   // its newest one, or the start
     Timestamp heard{0};  // its newest step or answer
     Timestamp asked{0};  // since the oldest question without an answer
@@ -93,6 +96,7 @@ class WaitWatch {
   bool is_unusual(Rank rank, const OfRank& of, Timestamp now) const;
   std::map<Rank, RankWait> known(Timestamp now) const;
   bool all_known(Timestamp now) const;
+  bool begins_late(const OfRank& of, const WaitChain& chain, Timestamp now) const;
 
   WaitLimits limits_;
   UsualPace pace_;

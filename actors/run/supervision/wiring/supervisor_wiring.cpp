@@ -19,10 +19,17 @@ constexpr Duration kTryAgain = std::chrono::seconds(2);
 
 }  // namespace
 
-// All ranks have agreed to them.
-void SupervisorState::begin_numbers() {
+// A process may have read its options from a checkpoint of any time since the start.
+void SupervisorState::take_settings() {
+  if (wiring_.settings() != settings_ && !settings_.empty())
+    earlier_settings_.push_back(std::move(settings_));
   settings_ = wiring_.settings();
   newest_ = wiring_.changed();
+}
+
+// All ranks have agreed to them.
+void SupervisorState::begin_numbers() {
+  take_settings();
   wiring_.cancel();  // the wiring stays
   begin_view_change();
 }
@@ -136,8 +143,7 @@ void SupervisorState::install_wiring(InstallView& view) {
   if (view.kind != ViewKind::new_wiring) return;
   const std::string why = why_not_fit(wiring_.settings());
   if (why.empty()) {
-    settings_ = wiring_.settings();
-    newest_ = wiring_.changed();
+    take_settings();
   } else if (wiring_.settings() != settings_) {
     config_.observer->on_warning("the change of the wiring is taken back: " + why);
   }

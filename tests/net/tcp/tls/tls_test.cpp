@@ -4,13 +4,16 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "net/addresses.hpp"
 #include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tls/tls_certificates.hpp"
 #include "net/tcp/tls/tls_context.hpp"
@@ -214,7 +217,123 @@ TEST(TlsHostile, GarbageEndsItsConnectionOnly) {
   EXPECT_EQ(b->down_count(0), 0);
 }
 
+// ---- names of hosts
+
+// Certificates that name hosts, of one CA: a process of each.
+Context issued_for(const tcp::Authority& authority, const std::vector<std::string>& hosts) {
+  const Folder folder;
+  EXPECT_TRUE(authority.issue(folder.at("tls"), tcp::kCertificateTerm, hosts).ok());
+  return load(folder.at("tls"));
+}
+
+// The error of the side that dialled `hosts`; empty: both sides have accepted.
+std::string error_of_handshake(const Context& dials, const std::vector<std::string>& hosts,
+                               const Context& listens, std::string* seen_there = nullptr) {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()), 0);
+  const auto from = dials->dialled(FileDescriptor(ends[0]), hosts);
+  const auto to = listens->accepted(FileDescriptor(ends[1]));
+  tcp::Moved here, there;
+  here.blocked = there.blocked = true;
+  bool wants_write = false;
+  for (int i = 0; i < 100 && (here.blocked || there.blocked); ++i) {
+    if (here.error.empty() && here.blocked) here = from->handshake(wants_write);
+    if (there.error.empty() && there.blocked) there = to->handshake(wants_write);
+    if (!here.error.empty() && !there.error.empty()) break;
+  }
+  if (seen_there != nullptr) *seen_there = there.error;
+  return here.error;
+}
+
+TEST(TlsNames, ACertificateOfAnotherHostIsRefusedOnBothSides) {
+  const tcp::Authority authority;
+  const Context first = issued_for(authority, {"node1", "10.0.0.1"});
+  const Context second = issued_for(authority, {"node2", "10.0.0.2", "fd00::2"});
+  for (const std::string host : {"node2", "NODE2", "10.0.0.2", "fd00:0::2", "fd00::2%eth0"})
+    EXPECT_EQ(error_of_handshake(first, {host}, second), "") << host;
+  // One of several names suffices: the address of a link, and the machine's own name.
+  EXPECT_EQ(error_of_handshake(first, {"192.168.7.2", "node2"}, second), "");
+  for (const std::string host :
+       {"node1", "node", "node2.lan", "10.0.0.1", "10.0.0.20", "fd00::1"}) {
+    std::string seen_there;
+    const std::string error = error_of_handshake(first, {host}, second, &seen_there);
+    expect_contains(error, "its certificate is not accepted");
+    expect_contains(error, "is for node2, 10.0.0.2 and fd00::2, not for " + host);
+    expect_contains(error, "--hosts");
+    EXPECT_EQ(error.find('\n'), std::string::npos);
+    expect_contains(seen_there, "refuses the certificate of this process");
+  }
+}
+
+// The dialling side decides; the names of its own certificate do not matter.
+TEST(TlsNames, WithoutTheFileNothingIsCompared) {
+  const tcp::Authority authority;
+  const Context bound = issued_for(authority, {"node1"});
+  const Context any = issued(authority);
+  EXPECT_EQ(error_of_handshake(any, {"node2"}, bound), "");
+  EXPECT_EQ(error_of_handshake(any, {"node2"}, any), "");
+  EXPECT_EQ(error_of_handshake(bound, {}, any), "") << "loopback";
+  expect_contains(error_of_handshake(bound, {"node2"}, any), "it is for no host, not for node2");
+}
+
+// Each further name costs a line of the certificate and none of the log.
+TEST(TlsNames, AnErrorNamesAFewOfManyHosts) {
+  const tcp::Authority authority;
+  std::vector<std::string> hosts;
+  for (int i = 0; i < 200; ++i) hosts.push_back("node" + std::to_string(i));
+  const Context many = issued_for(authority, hosts);
+  EXPECT_EQ(error_of_handshake(many, {"node199"}, many), "");
+  const std::string error = error_of_handshake(many, {"other"}, many);
+  expect_contains(error, "node0, node1, node2, node3 and others, not for other");
+  EXPECT_LT(error.size(), 400U);
+}
+
+// By name and by address, over a link of the transport.
+TEST(TlsNames, ALinkToAnotherHostIsRefused) {
+  const std::string own = tcp::primary_address(false);
+  if (is_loopback_host(own)) GTEST_SKIP() << "this machine has loopback addresses alone";
+  const tcp::Authority authority;
+  const auto connected = [&](const std::vector<std::string>& hosts, const std::string& machine) {
+    const Context context = issued_for(authority, hosts);
+    TcpOptions options = with(context);
+    options.host = own;
+    auto first = make(options);
+    auto second = make(options);
+    const std::vector<std::string> addresses = {first->address(), second->address()};
+    std::array<Expected<void>, 2> results;
+    run_threads(2, [&](int p) {
+      Placement placement = one_each(p, 2);
+      placement.host_of.assign(2, machine);
+      RemoteTransport& transport = p == 0 ? *first : *second;
+      results[static_cast<std::size_t>(p)] = transport.connect(
+          addresses, placement, p == 0 ? Duration(3s) : kTimeout, {kJob, nullptr});
+    });
+    return results[1];
+  };
+  EXPECT_TRUE(connected({own}, "node1").ok());
+  EXPECT_TRUE(connected({"node1"}, "node1").ok());
+  const auto refused = connected({"node2", "192.0.2.1"}, "node1");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::protocol);
+  expect_contains(refused.error().message,
+                  "is for node2 and 192.0.2.1, not for " + own + " or node1");
+}
+
 // ---- files
+
+TEST(TlsFiles, NamesThatAreToBeComparedAreNeeded) {
+  const Folder folder;
+  ASSERT_TRUE(tcp::Authority().issue(folder.at("tls")).ok());
+  std::ofstream(folder.at("tls/check-hosts")) << "";
+  EXPECT_TRUE(tcp::checks_hosts(folder.at("tls")));
+  const auto loaded = tcp::TlsContext::load(folder.at("tls"));
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_EQ(loaded.error().code, Errc::bad_input);
+  expect_contains(loaded.error().message, "names no host");
+  fs::remove(folder.at("tls/check-hosts"));
+  EXPECT_FALSE(tcp::checks_hosts(folder.at("tls")));
+  EXPECT_NE(load(folder.at("tls")), nullptr);
+}
 
 std::string error_of_loading(const std::string& folder) {
   const auto loaded = tcp::TlsContext::load(folder);
