@@ -731,12 +731,18 @@ TEST(SimulateCommand, FoldersOfRunsAreNotThoseOfCampaigns) {
   EXPECT_NE(refused.result.error().message.find("does not go with --minimize"), std::string::npos)
       << refused.result.error().message;
   const std::string job = folder("minimized.toml");
-  std::ofstream(job) << "out = \"" << folder("minimized") << "\"\nworkers = 2\n";
-  const auto of_file = kVerb.run(job + " " + options, false);
-  EXPECT_TRUE(of_file.result.ok()) << of_file.result.error().message;
-  EXPECT_FALSE(kVerb.run(job + " " + options + " --out " + folder("other"), false).result.ok());
-  EXPECT_TRUE(kVerb.run(job + " " + options + " --seeds 1..1", false).result.ok());
-  EXPECT_TRUE(std::filesystem::exists(folder_of("minimized") / "seeds.csv")) << "of a campaign";
+  std::ofstream(job) << "out = \"" << folder("minimized") << "\"\n";
+  const std::vector<std::string> of_file = {
+      "simulate", job,       "--minimize", "--workers",    "2", "--steps",
+      "3",        "--maths", "none",       "--parameters", "99"};
+  const ProcessResult shrunk = run_process(of_file);
+  EXPECT_EQ(shrunk.exit_code, 0) << shrunk.describe();
+  EXPECT_FALSE(std::filesystem::exists(folder_of("minimized")));
+  std::vector<std::string> with_seeds = of_file;
+  with_seeds.insert(with_seeds.end(), {"--seeds", "1..1"});
+  const ProcessResult campaign_of_file = run_process(with_seeds);
+  EXPECT_EQ(campaign_of_file.exit_code, 0) << campaign_of_file.describe();
+  EXPECT_TRUE(std::filesystem::exists(folder_of("minimized") / "seeds.csv"));
   ProcessOptions profile;
   profile.environment = {"GRAPEVINE_OUT=" + folder("minimized")};
   const ProcessResult alone = run_process({"simulate", "--minimize", "--workers", "2", "--steps",
