@@ -12,6 +12,7 @@
 #include "actors/cluster/process_supervision.hpp"
 #include "apps/console/command.hpp"
 #include "apps/console/help_format.hpp"
+#include "apps/console/text/terminal.hpp"
 #include "apps/console/usage_error.hpp"
 #include "apps/launched/launcher_environment.hpp"
 #include "gpu/threads/math_threads.hpp"
@@ -105,6 +106,7 @@ int run_verb(const CommandEntry& entry, const std::vector<std::string>& argument
   const std::unique_ptr<Command> command = entry.make();
   format_help(app);
   command->declare(app);
+  if (::isatty(STDOUT_FILENO) == 1) fit_help(app, detect_terminal(STDOUT_FILENO).columns());
   const VerbUsage usage{app, entry.name, arguments};
   // CLI11 takes the arguments last one first.
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());

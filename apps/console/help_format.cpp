@@ -13,12 +13,12 @@
 namespace grapevine {
 namespace {
 
-constexpr int kHelpWidth = 100;
+constexpr int kLeastWidth = 60;  // in narrower terminals lines break at their edge
 constexpr std::size_t kTextColumn = 30;
 
-// `text` in lines from column `left`, where the first one begins, to kHelpWidth.
-std::string wrapped(const std::string& text, std::size_t left) {
-  const auto lines = wrapped_lines(text, kHelpWidth - static_cast<int>(left), "");
+// `text` in lines from column `left`, where the first one begins, to `width`.
+std::string wrapped(const std::string& text, std::size_t left, int width) {
+  const auto lines = wrapped_lines(text, width - static_cast<int>(left), "");
   return fmt::format("{}\n", fmt::join(lines, "\n" + std::string(left, ' ')));
 }
 
@@ -27,6 +27,8 @@ std::shared_ptr<HelpFormat> help_format_of(const CLI::App& app) {
 }
 
 }  // namespace
+
+void HelpFormat::fit(int columns) { width_ = std::clamp(columns, kLeastWidth, kMostWidth); }
 
 // CLI11 puts empty lines between groups, also between those that are left out.
 std::string HelpFormat::make_help(const CLI::App* app, std::string name,
@@ -52,7 +54,7 @@ std::string HelpFormat::make_option(const CLI::Option* option, bool is_positiona
   return name +
          (beside ? std::string(kTextColumn - name.size(), ' ')
                  : '\n' + std::string(kTextColumn, ' ')) +
-         wrapped(make_option_desc(option), kTextColumn);
+         wrapped(make_option_desc(option), kTextColumn, width_);
 }
 
 std::string HelpFormat::make_option_opts(const CLI::Option* option) const {
@@ -77,12 +79,16 @@ std::string HelpFormat::make_footer(const CLI::App* app) const {
   std::string lines;
   for (std::string line; std::getline(own, line);) {
     const auto indent = std::min(line.find_first_not_of(' '), line.size());
-    lines += std::string(indent, ' ') + wrapped(line.substr(indent), indent);
+    lines += std::string(indent, ' ') + wrapped(line.substr(indent), indent, width_);
   }
   return lines.empty() ? out : out + "\n" + lines;
 }
 
 void format_help(CLI::App& app) { app.formatter(std::make_shared<HelpFormat>()); }
+
+void fit_help(CLI::App& app, int columns) {
+  if (const auto format = help_format_of(app)) format->fit(columns);
+}
 
 void show_in_help_all(CLI::App& app, const std::string& group,
                       const std::vector<std::string>& options) {

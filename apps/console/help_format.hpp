@@ -18,6 +18,9 @@ class HelpFormat : public CLI::Formatter {
 
   void show_all() { shows_all_ = true; }
 
+  // No paragraph is wider than this, or than kMostWidth.
+  void fit(int columns);
+
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override;
   std::string make_group(std::string group, bool is_positional,
@@ -27,7 +30,10 @@ class HelpFormat : public CLI::Formatter {
   std::string make_footer(const CLI::App* app) const override;
 
  private:
+  static constexpr int kMostWidth = 100;
+
   std::set<std::string> left_out_;
+  int width_ = kMostWidth;
   bool shows_all_ = false;
 };
 
@@ -37,6 +43,8 @@ class HelpFormat : public CLI::Formatter {
 void format_help(CLI::App& app);
 void show_in_help_all(CLI::App& app, const std::string& group,
                       const std::vector<std::string>& options);
+// After the declaration of the options: for a terminal of so many columns.
+void fit_help(CLI::App& app, int columns);
 // The text of `--help-all`.
 std::string help_of_all(CLI::App& app);
 

@@ -222,7 +222,11 @@ Expected<std::string> read_toml_file(const std::string& path, const std::string&
     return bad_input(path + ": is a folder: give " + what);
   std::ifstream file(path, std::ios::binary);
   if (!file) return bad_input(path + ": cannot be read: give " + what);
-  std::string text = read_up_to(file, kLargestFile);
+  return check_toml_text(read_up_to(file, kLargestFile), path, what);
+}
+
+Expected<std::string> check_toml_text(std::string text, const std::string& path,
+                                      const std::string& what) {
   if (text.size() > kLargestFile) return bad_input(path + ": is larger than 1 MiB: give " + what);
   std::istringstream lines(text);
   std::string line;

@@ -116,6 +116,9 @@ void put_before(CLI::Option& option, std::vector<std::string> values);
 // The whole of a TOML file, at most 1 MiB, that the parser can take. Errors (bad_input) suggest
 // `what` instead.
 Expected<std::string> read_toml_file(const std::string& path, const std::string& what);
+// The same for the text of such a file that has been read already.
+Expected<std::string> check_toml_text(std::string text, const std::string& path,
+                                      const std::string& what);
 
 // The source of each value from a file: "FILE:LINE" by "--option" or "wiring.key".
 using Places = std::map<std::string, std::string>;

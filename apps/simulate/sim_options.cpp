@@ -101,7 +101,7 @@ Expected<void> check_is_simulated(const TrainOptions& options) {
 
 }  // namespace
 
-void leave_out_variables(CLI::App& app, SimOptions& options) {
+void leave_out_unsuited(CLI::App& app, SimOptions& options) {
   const auto is_variable = [&app](const std::string& name) {
     return from_environment(*app.get_option(name));
   };
@@ -110,6 +110,9 @@ void leave_out_variables(CLI::App& app, SimOptions& options) {
   // one of its seeds, each would find the files of the one before.
   if (is_variable("--out") && (options.minimize || !options.seeds.empty()))
     options.train.out.clear();
+  // A job file serves every command: what it says of files means nothing where none are written.
+  const bool of_file = options.train.places.count("--out") > 0;
+  if (of_file && options.minimize && options.seeds.empty()) options.train.out.clear();
   for (const std::string& name : options_with(OptionTraits::refused_in_simulation)) {
     if (!is_variable("--" + name)) continue;
     app.get_option("--" + name)->clear();  // job.toml and a campaign's commands do not state it

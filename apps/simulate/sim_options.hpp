@@ -44,7 +44,8 @@ Expected<void> read_trace_option(const CLI::App& app, SimOptions& options, Conso
 // Errors (bad_input): an option of `train` that means nothing in one simulated process, or a value
 // out of range.
 Expected<void> check_sim_options(const SimOptions& options);
-// Undoes variables of the environment, as of a cluster's profile, whose options simulate refuses.
-void leave_out_variables(CLI::App& app, SimOptions& options);
+// Undoes variables of the environment, as of a cluster's profile, whose options simulate refuses,
+// and `out` of the job file for --minimize alone, which writes no files.
+void leave_out_unsuited(CLI::App& app, SimOptions& options);
 
 }  // namespace grapevine

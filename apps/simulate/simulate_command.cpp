@@ -35,7 +35,7 @@ class SimulateCommand : public Command {
   Expected<void> run(Console& console) override {
     TrainOptions& train = options_.train;
     if (auto read = read_job_file(*app_, train); !read) return read;
-    leave_out_variables(*app_, options_);
+    leave_out_unsuited(*app_, options_);
     name_own_wiring(*app_, train);
     auto done = run_job(console);
     if (!done && done.error().code == Errc::bad_input) return located(done.error(), train.places);

@@ -234,7 +234,11 @@ void print_run_figures(const MergedTrace& trace, const TraceFigures& figures, st
   if (trace.servers() > 0) title += ", " + of_several(trace.servers(), "server");
   title += trace.processes() == 1 ? " in one process"
                                   : fmt::format(" in {} processes", trace.processes());
-  out << title << ", " << latency_text(figures.last_ns()) << "\n\n";
+  out << title << ", " << latency_text(figures.trained_ns());
+  if (figures.paused_ns() > 0)
+    out << " of training, resumed after pauses of " << latency_text(figures.paused_ns())
+        << " in all";
+  out << "\n\n";
   std::string kinds;
   for (const auto& [kind, of] : figures.kinds())
     kinds += (kinds.empty() ? ": " : ", ") + format_count(of.messages) + " " +
@@ -253,7 +257,8 @@ void print_run_figures(const MergedTrace& trace, const TraceFigures& figures, st
 
 ordered_json figures_json(const MergedTrace& trace, const TraceFigures& figures) {
   ordered_json object;
-  object["seconds"] = static_cast<double>(figures.last_ns()) / 1e9;
+  object["seconds"] = static_cast<double>(figures.trained_ns()) / 1e9;
+  object["paused_seconds"] = static_cast<double>(figures.paused_ns()) / 1e9;
   object["messages"] = figures.messages();
   object["bytes"] = figures.bytes();
   object["applied"] = figures.applied();

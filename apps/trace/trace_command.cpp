@@ -31,13 +31,16 @@
 namespace grapevine {
 namespace {
 
+constexpr char kRunHelp[] = "folder of a run, or of its trace files";
+constexpr char kAll[] = "all";
+
 // "all", "slowest" or a step.
 Expected<BlameQuestion> parse_blame(const std::string& text, double at_least_s) {
   BlameQuestion question;
   if (!std::isfinite(at_least_s) || at_least_s < 0 || at_least_s > 1e6)
     return bad_input(fmt::format("--at-least {}: expected seconds, 0 to 1000000", at_least_s));
   question.least_ns = from_seconds(at_least_s).count();
-  if (text == "all") return question;
+  if (text == kAll) return question;
   question.about = BlameQuestion::About::slowest;
   if (text == "slowest") return question;
   question.about = BlameQuestion::About::step;
@@ -50,12 +53,12 @@ Expected<BlameQuestion> parse_blame(const std::string& text, double at_least_s) 
 class TraceCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("run", run_, "folder of a run, or of its trace files")->required();
+    // Not as required: "--blame RUN" takes the run for its value, which settle_blame() puts right.
+    app.add_option("run", run_, kRunHelp);
     add_switch(app, "json", json_, "print one JSON object");
     add_option(app, "csv", csv_, "write tables of updates, waits and edges to this folder");
     add_option(app, "why", why_, "RANK:STEP: the updates that were applied there, and their paths");
-    add_option(app, "blame", blame_,
-               "all | slowest | STEP: what made ranks wait, back to its cause");
+    declare_blame(app);
     add_option(app, "at-least", at_least_s_,
                "with --blame or --html: seconds; shorter stalls are left out");
     add_option(app, "perfetto", perfetto_,
@@ -67,6 +70,7 @@ class TraceCommand final : public Command {
   bool computes() const override { return false; }
 
   Expected<void> run(Console& console) override {
+    settle_blame();
     if (auto read = read_config_file(*app_, config_); !read) return read;
     if (auto checked = check_options(); !checked) return checked;
     auto trace = MergedTrace::open(run_);
@@ -80,8 +84,31 @@ class TraceCommand final : public Command {
   }
 
  private:
+  // Without a value: all.
+  void declare_blame(CLI::App& app) {
+    app.add_option("--blame", blame_,
+                   "what made ranks wait, back to its cause: all (also without a value), slowest "
+                   "or STEP")
+        ->envname(environment_name("blame"))
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+        ->expected(0, 1)
+        ->default_str("");
+  }
+
+  void settle_blame() {
+    const CLI::Option& given = *app_->get_option("--blame");
+    if (given.count() == 0) return;
+    if (blame_.empty()) blame_ = kAll;
+    const bool is_run =
+        app_->count("run") == 0 && !from_environment(given) && !parse_blame(blame_, at_least_s_);
+    if (is_run) run_ = std::exchange(blame_, kAll);
+  }
+
   Expected<void> check_options() const {
-    if (run_.empty()) return bad_input("trace '': give the folder of a run");
+    if (run_.empty() && app_->count("run") > 0)
+      return bad_input("trace '': give the folder of a run");
+    if (run_.empty())
+      return bad_input(fmt::format("run is missing ({}): see 'grapevine trace --help'", kRunHelp));
     if (!why_.empty())
       if (auto step = parse_step_name(why_); !step) return step.error();
     if (!blame_.empty())
@@ -148,7 +175,7 @@ class TraceCommand final : public Command {
     inputs.servers = trace.servers();
     inputs.processes = trace.processes();
     inputs.figures = figures_json(trace, figures);
-    BlameQuestion question = *parse_blame("all", at_least_s_);
+    BlameQuestion question = *parse_blame(kAll, at_least_s_);
     inputs.culprits = json_of(blame(trace, question))["culprits"];
     question.about = BlameQuestion::About::slowest;
     for (const BlamedStep& step : blame(trace, question).steps)

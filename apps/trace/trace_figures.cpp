@@ -32,7 +32,7 @@ TraceFigures::TraceFigures(std::int32_t ranks)
     : ranks_(static_cast<std::size_t>(ranks)), waits_(ranks) {}
 
 void TraceFigures::add(const TraceRecord& record) {
-  last_ns_ = std::max(last_ns_, record.time_ns);
+  trained_ns_ = std::max(trained_ns_, clock_.of(record));
   TracedRank& of_rank = ranks_[static_cast<std::size_t>(record.rank)];
   if (const auto wait = waits_.add(record))
     ranks_[static_cast<std::size_t>(wait->rank)].waited_ns += wait->duration_ns();

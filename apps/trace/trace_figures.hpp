@@ -11,6 +11,7 @@
 
 #include "apps/trace/log_histogram.hpp"
 #include "apps/trace/message_table.hpp"
+#include "apps/trace/training_clock.hpp"
 #include "apps/trace/wait_tracker.hpp"
 #include "messages/trace/trace_record.hpp"
 
@@ -73,9 +74,12 @@ class TraceFigures {
   std::int64_t messages() const;  // handed to a transport
   std::uint64_t bytes() const;
   std::int64_t applied() const;
-  std::int64_t last_ns() const { return last_ns_; }  // since the first record
-  StalenessCounts staleness() const;                 // of all ranks
-  ContributionFigures contributions() const;         // of all ranks
+  // From the first record to the last one, without paused_ns().
+  std::int64_t trained_ns() const { return trained_ns_; }
+  // Between the run and its resumptions, all together.
+  std::int64_t paused_ns() const { return clock_.paused_ns(); }
+  StalenessCounts staleness() const;          // of all ranks
+  ContributionFigures contributions() const;  // of all ranks
   std::vector<TracedRank> ranks() const;
   std::vector<EdgeFigures> edges() const;  // by sender, then receiver
   // By kind; those that occur.
@@ -94,7 +98,8 @@ class TraceFigures {
   std::set<Rank> lost_;
   MessageTable table_{0};
   WaitTracker waits_;
-  std::int64_t last_ns_ = 0;
+  TrainingClock clock_;
+  std::int64_t trained_ns_ = 0;
 };
 
 }  // namespace grapevine

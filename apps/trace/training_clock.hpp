@@ -1,6 +1,8 @@
 // TrainingClock: the time of training in a trace whose run was resumed; and where ranks begin anew.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "messages/trace/trace_record.hpp"
 
@@ -24,14 +26,29 @@ class TrainingClock {
   std::int64_t of(const TraceRecord& record) {
     const bool resumed = record.kind == EventKind::resumed;
     // Each rank records it.
-    if (resumed && !was_resumed_) gap_ns_ += record.time_ns - last_ns_;
+    if (resumed && !was_resumed_ && record.time_ns > last_ns_)
+      gaps_.push_back({last_ns_, record.time_ns});
+    if (resumed && !was_resumed_) paused_ns_ += record.time_ns - last_ns_;
     was_resumed_ = resumed;
     last_ns_ = record.time_ns;
-    return record.time_ns - gap_ns_;
+    return record.time_ns - paused_ns_;
   }
+  // Of a time, once all records are there.
+  std::int64_t at(std::int64_t time_ns) const {
+    std::int64_t trained_ns = time_ns;
+    for (const Gap& gap : gaps_)
+      if (time_ns > gap.begin_ns) trained_ns -= std::min(time_ns, gap.end_ns) - gap.begin_ns;
+    return trained_ns;
+  }
+  // Between the run and its resumptions so far, all together.
+  std::int64_t paused_ns() const { return paused_ns_; }
 
  private:
-  std::int64_t last_ns_ = 0, gap_ns_ = 0;
+  struct Gap {
+    std::int64_t begin_ns, end_ns;
+  };
+  std::vector<Gap> gaps_;
+  std::int64_t last_ns_ = 0, paused_ns_ = 0;
   bool was_resumed_ = false;
 };
 

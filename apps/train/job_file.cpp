@@ -161,8 +161,10 @@ bool is_job_file(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
-  return line.rfind(kMark, 0) == 0;
+  return is_job_text(line);
 }
+
+bool is_job_text(const std::string& text) { return text.rfind(kMark, 0) == 0; }
 
 Expected<void> check_job_file(const std::string& out) {
   const std::filesystem::path path = std::filesystem::path(out) / kJobFileName;

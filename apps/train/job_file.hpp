@@ -34,8 +34,9 @@ std::string job_file_text(const CLI::App& app, const TrainOptions& options, cons
 // The same for a job.
 std::string job_file_text(const CLI::App& app, const TrainJob& job);
 
-// Whether the file was written by a run.
+// Whether the file, or a file with this text, was written by a run.
 bool is_job_file(const std::string& path);
+bool is_job_text(const std::string& text);
 
 // Errors (bad_input): a file of that name in `out`, which a run would replace, was not written by
 // one.

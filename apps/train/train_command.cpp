@@ -59,7 +59,7 @@ class TrainCommand : public Command {
     if (here && !own_file) {
       const bool again = is_repeated();
       if (auto settled = settle_resume(options_); !settled) return settled;
-      if (auto found = find_saved_job(again); !found) return found;
+      if (auto found = take_saved_job(again); !found) return found;
     }
     if (auto read = read_job_file(*app_, options_); !read) return read;
     if (!options_.cluster.empty()) return {};
@@ -75,18 +75,19 @@ class TrainCommand : public Command {
 
   Expected<void> keep_algorithm_of_state() {
     if (options_.resume.empty()) return {};
-    const auto file = saved_job_file(options_.resume);
-    if (!file || file->empty()) return {};  // then the job file of the command is all there is
-    const auto text = read_toml_file(*file, "a TOML job file");
-    if (!text) return text.error();
-    return keep_algorithm(*app_, options_, *text, *file);
+    const auto saved = find_saved_job(options_.resume);
+    if (!saved || !*saved) return {};  // then the job file of the command is all there is
+    return keep_algorithm(*app_, options_, (*saved)->text, (*saved)->path);
   }
 
-  Expected<void> find_saved_job(bool restarts) {
+  Expected<void> take_saved_job(bool restarts) {
     if (options_.resume.empty()) return {};
-    auto file = saved_job_file(options_.resume);
-    if (!file) return file.error();
-    options_.job_file = *std::move(file);
+    auto saved = find_saved_job(options_.resume);
+    if (!saved) return saved.error();
+    if (*saved) {
+      options_.job_file = (*saved)->path;
+      options_.job_text = std::move((*saved)->text);
+    }
     options_.of_state = restarts ? StateJob::counts : StateJob::refuses;
     return {};
   }

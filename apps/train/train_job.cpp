@@ -33,7 +33,6 @@
 #include "gpu/model/precision.hpp"
 #include "gpu/threads/math_threads.hpp"
 #include "messages/text/names.hpp"
-#include "messages/text/parse_number.hpp"
 
 namespace grapevine {
 namespace {
@@ -182,18 +181,21 @@ Expected<void> check_delay(const TrainOptions& o) {
   return {};
 }
 
+// In place of the GPUs of a machine that is not known.
+Error of_any_machine(Error error) {
+  const auto gpus = error.message.find(": the visible GPUs are ");
+  if (gpus != std::string::npos)
+    error.message = error.message.substr(0, gpus) +
+                    ": no machine has so many GPUs: give the number that the GPU has on its "
+                    "machine, from 0, or cuda";
+  return error;
+}
+
 // Another machine may have GPUs, and as many as a device can name.
 Expected<void> check_device(const TrainOptions& o) {
   constexpr int kMost = std::numeric_limits<at::DeviceIndex>::max();
-  const std::string prefix = "cuda:";
-  if (o.device.rfind(prefix, 0) == 0)
-    if (const auto gpu = number_in<std::int64_t>(o.device.substr(prefix.size()));
-        gpu && *gpu >= kMost)
-      return bad_input("--device " + o.device +
-                       ": no machine has so many GPUs: give the number that the GPU has on its "
-                       "machine, from 0, or cuda");
-  if (auto known = choose_device(o.device, Gpus{true, kMost}, 0); !known) return known.error();
-  return {};
+  const auto known = choose_device(o.device, Gpus{true, kMost}, 0);
+  return known ? Expected<void>() : of_any_machine(known.error());
 }
 
 Expected<void> check_names(const TrainOptions& o) {

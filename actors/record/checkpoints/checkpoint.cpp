@@ -310,19 +310,25 @@ Expected<Checkpoint> read_checkpoint(const std::string& path) {
   });
 }
 
-bool has_its_mark(const std::string& checkpoint, const std::string& name) {
+Expected<std::string> read_marked_file(const std::string& checkpoint, const std::string& name) {
   const fs::path path = fs::path(checkpoint) / name, job = fs::path(checkpoint) / "job.json";
+  const auto damaged = [&path](const std::string& why) {
+    return Error{Errc::io, path.string() + ": " + why};
+  };
   std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored) || !fs::is_regular_file(job, ignored)) return false;
+  if (!fs::is_regular_file(path, ignored) || !fs::is_regular_file(job, ignored))
+    return damaged("no plain file");
   std::ifstream file(path, std::ios::binary);
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+  std::string text(bytes.begin(), bytes.end());
   try {
     const json document = json::parse(std::ifstream(job));
     const json files = document.value("files", json::object());
-    return files.count(name) == 0 || mark_in(files[name]) == mark_of(bytes);
+    if (files.count(name) == 0 || mark_in(files[name]) == mark_of(bytes)) return text;
   } catch (const std::exception&) {
-    return true;  // read_checkpoint() reports the damage of job.json
+    return text;  // read_checkpoint() reports the damage of job.json
   }
+  return damaged("not the one that job.json says");
 }
 
 void remove_stale_checkpoints(const std::string& folder) {

@@ -73,9 +73,10 @@ struct Checkpoint {
 // Errors (bad_input) name the file: one that is missing, damaged anywhere, or of another
 // checkpoint.
 Expected<Checkpoint> read_checkpoint(const std::string& path);
-// Whether a file of a checkpoint has the length and the CRC-32 that job.json has for it. Also where
-// job.json, of an earlier version, has none.
-bool has_its_mark(const std::string& checkpoint, const std::string& name);
+// The content of a file in the folder of a checkpoint. Errors (io): it is missing, no plain file,
+// or has not the length and the CRC-32 that job.json says. Where job.json, of an earlier version,
+// says none of it, any content counts.
+Expected<std::string> read_marked_file(const std::string& checkpoint, const std::string& name);
 // Removes unfinished files of killed runs from a folder of checkpoints, and gives a
 // checkpoint its name back that was about to make room for another one. REQUIRES: no run writes
 // there.

@@ -14,8 +14,10 @@ bool ReportCollector::has(Rank rank) const {
   return rank >= 0 && static_cast<std::size_t>(rank) < ranks_.size();
 }
 
-void ReportCollector::add(const TraceRecord& record) {
-  if (!has(record.rank)) return;
+void ReportCollector::add(const TraceRecord& recorded) {
+  if (!has(recorded.rank)) return;
+  TraceRecord record = recorded;
+  record.time_ns = clock_.of(recorded);
   const auto index = static_cast<std::size_t>(record.rank);
   ++records_;
   last_ns_ = std::max(last_ns_, record.time_ns);

@@ -6,6 +6,7 @@
 
 #include "apps/trace/report/heat_map.hpp"
 #include "apps/trace/report/slow_steps.hpp"
+#include "apps/trace/training_clock.hpp"
 #include "apps/trace/wait_tracker.hpp"
 #include "messages/trace/trace_record.hpp"
 
@@ -30,13 +31,15 @@ class ReportCollector {
   // `ranks`: workers and servers. REQUIRES: ranks > 0.
   explicit ReportCollector(std::int32_t ranks);
 
-  // In the order of MergedTrace: that of the times.
+  // In the order of MergedTrace: that of the times. All times here are those of training: without
+  // the pauses between a run and its resumptions.
   void add(const TraceRecord& record);
   // REQUIRES: no add() after it.
   void finish();
 
   std::uint64_t records() const { return records_; }
   std::int64_t last_ns() const { return last_ns_; }
+  const TrainingClock& clock() const { return clock_; }
   const std::vector<RankTimes>& ranks() const { return ranks_; }
   const HeatMap& heat_map() const { return heat_map_; }
   const std::vector<StepLane>& slowest_steps() const { return slow_steps_.slowest(); }
@@ -45,6 +48,7 @@ class ReportCollector {
   bool has(Rank rank) const;
   void add_wait(const std::optional<TracedWait>& wait);
 
+  TrainingClock clock_;
   HeatMap heat_map_;
   SlowSteps slow_steps_;
   std::vector<RankTimes> ranks_;

@@ -13,6 +13,7 @@
 #include "apps/trace/report/run_facts.hpp"
 #include "messages/check.hpp"
 #include "messages/text/parse_number.hpp"
+#include "messages/time.hpp"
 
 namespace grapevine {
 namespace {
@@ -113,6 +114,7 @@ ordered_json heat_of(const ReportCollector& collector) {
           {"bins", map.bins()},
           {"bin_s", seconds_of_ns(map.bin_width_ns())},
           {"end_s", seconds_of_ns(collector.last_ns())},
+          {"paused_s", seconds_of_ns(collector.clock().paused_ns())},
           {"staleness", staleness},
           {"waited", waited}};
 }
@@ -214,6 +216,15 @@ ordered_json first_of(const ordered_json& list, std::size_t most) {
   return first;
 }
 
+// At times of training, as all times of the page.
+ordered_json changes_of(const ordered_json& figures, const TrainingClock& clock) {
+  ordered_json list = first_of(entry_of(figures, "changes"), kMostChanges);
+  for (ordered_json& change : list)
+    if (const auto time_s = number_of(change, "time_s"))
+      change["time_s"] = seconds_of_ns(clock.at(from_seconds(*time_s).count()));
+  return list;
+}
+
 ordered_json lines_of(const std::vector<std::string>& lines) {
   ordered_json list = ordered_json::array();
   std::size_t bytes = 0;
@@ -300,7 +311,7 @@ ordered_json report_data(const ReportInputs& inputs) {
   data["messages"] = entry_of(inputs.figures, "messages");
   data["bytes"] = entry_of(inputs.figures, "bytes");
   data["applied"] = entry_of(inputs.figures, "applied");
-  data["changes"] = first_of(entry_of(inputs.figures, "changes"), kMostChanges);
+  data["changes"] = changes_of(inputs.figures, collector.clock());
   data["curves"] = curves_of(inputs.run);
   data["staleness"] = stale;
   data["heat"] = heat_of(collector);

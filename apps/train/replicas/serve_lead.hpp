@@ -1,7 +1,6 @@
 // The work of a member: gradients for the lead of its worker, until the lead ends.
 #pragma once
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "apps/train/replicas/group_of_processes.hpp"
 #include "apps/train/replicas/replica_greeting.hpp"
 #include "gpu/compute.hpp"
-#include "gpu/replicas/gradient_group.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {
@@ -20,29 +19,20 @@ namespace grapevine {
 // The group of a member, over processes. It is aborted at its end, unless the lead has dismissed
 // the member after a gradient: the end of NCCL's group waits for all processes, and those of a
 // worker that has failed do not come.
-class MemberGroup final : public GradientGroup {
+class MemberGroup final : public GroupOfProcesses {
  public:
-  explicit MemberGroup(std::shared_ptr<GradientGroup> group) : group_(std::move(group)) {}
+  explicit MemberGroup(std::shared_ptr<GradientGroup> group) : GroupOfProcesses(std::move(group)) {}
   ~MemberGroup() override {
-    if (!used_ || !dismissed_) group_->abort();
+    if (!is_used() || !dismissed_) GroupOfProcesses::abort();
   }
   MemberGroup(const MemberGroup&) = delete;
   MemberGroup& operator=(const MemberGroup&) = delete;
 
-  Expected<void> all_gather(std::size_t replica, at::Tensor& flat) override {
-    return group_->all_gather(replica, flat);
-  }
-  Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
-    used_ = true;
-    return group_->all_reduce_mean(replica, gradient);
-  }
-  void abort() override { group_->abort(); }
   // The lead ends its part of the group as well.
   void dismiss() { dismissed_ = true; }
 
  private:
-  const std::shared_ptr<GradientGroup> group_;
-  std::atomic<bool> used_{false}, dismissed_{false};
+  std::atomic<bool> dismissed_{false};
 };
 
 // Waits, without a limit, for the lead's decision how gradients are summed, which it takes once all

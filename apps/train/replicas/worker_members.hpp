@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "apps/train/replicas/group_of_processes.hpp"
 #include "apps/train/replicas/replica_greeting.hpp"
 #include "gpu/compute.hpp"
-#include "gpu/replicas/gradient_group.hpp"
 #include "messages/text/log_limit.hpp"
 #include "messages/time.hpp"
 
@@ -112,34 +112,25 @@ class WorkerMembers {
 // The group of a lead, over processes: it ends together with the links, so that no member waits in
 // it. Its end dismisses the members first, as that of NCCL waits for theirs. One in which nothing
 // was computed is aborted: other processes may have failed before they would end theirs.
-class LeadGroup final : public GradientGroup {
+class LeadGroup final : public GroupOfProcesses {
  public:
   LeadGroup(std::shared_ptr<WorkerMembers> members, std::shared_ptr<GradientGroup> group)
-      : members_(std::move(members)), group_(std::move(group)) {}
+      : GroupOfProcesses(std::move(group)), members_(std::move(members)) {}
   ~LeadGroup() override {
     members_->dismiss();
-    if (!used_) group_->abort();
+    if (!is_used()) GroupOfProcesses::abort();
   }
   LeadGroup(const LeadGroup&) = delete;
   LeadGroup& operator=(const LeadGroup&) = delete;
 
-  Expected<void> all_gather(std::size_t replica, at::Tensor& flat) override {
-    return group_->all_gather(replica, flat);
-  }
-  Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
-    used_ = true;
-    return group_->all_reduce_mean(replica, gradient);
-  }
   std::string lost_replica() const override { return members_->first_lost(); }
   void abort() override {
     members_->abandon();
-    group_->abort();
+    GroupOfProcesses::abort();
   }
 
  private:
   const std::shared_ptr<WorkerMembers> members_;
-  const std::shared_ptr<GradientGroup> group_;
-  std::atomic<bool> used_{false};
 };
 
 // A replica in another process. The initial vectors are those of the lead's replica, which has the

@@ -6,10 +6,12 @@
 #include <filesystem>
 #include <set>
 #include <system_error>
+#include <utility>
 
 #include <spdlog/spdlog.h>
 
 #include "actors/record/checkpoints/find_checkpoint.hpp"
+#include "apps/console/verb_options.hpp"
 #include "apps/train/job_file.hpp"
 #include "apps/train/options/option_traits.hpp"
 #include "apps/train/train_folder.hpp"
@@ -45,6 +47,13 @@ std::string value_or_default(const std::string& value) {
   return value.empty() ? "its default" : value;
 }
 
+// In the folder of a checkpoint, where it is whole.
+std::optional<SavedJob> job_at(const fs::path& file) {
+  auto text = read_marked_file(file.parent_path().string(), file.filename().string());
+  if (!text || !is_job_text(*text)) return std::nullopt;
+  return SavedJob{file.string(), *std::move(text)};
+}
+
 }  // namespace
 
 Expected<void> settle_resume(TrainOptions& options) {
@@ -55,30 +64,32 @@ Expected<void> settle_resume(TrainOptions& options) {
   return {};
 }
 
-Expected<std::string> saved_job_file(const std::string& resume) {
+Expected<std::optional<SavedJob>> find_saved_job(const std::string& resume) {
   std::error_code none;
   const fs::path path = fs::canonical(resume, none);
-  if (none) return std::string();
+  if (none) return std::optional<SavedJob>();
   // Of the state itself first: settings may have changed since.
-  const bool whole = read_newest(resume, [](const std::string& folder) {
-    return !folder.empty() && is_job_file(folder + "/" + kJobFileName) &&
-           has_its_mark(folder, kJobFileName);
+  fs::path of_state;  // its file
+  auto saved = read_newest(resume, [&of_state](const std::string& folder) {
+    of_state = folder.empty() ? fs::path() : fs::path(folder) / kJobFileName;
+    return of_state.empty() ? std::nullopt : job_at(of_state);
   });
-  const std::string checkpoint = checkpoint_at(resume);
-  const std::string of_state = checkpoint + "/" + kJobFileName;
-  if (!checkpoint.empty() && whole) return of_state;
+  if (saved) return saved;
   // Of earlier versions a checkpoint has none.
-  const bool damaged = !checkpoint.empty() && fs::exists(of_state, none);
+  const bool damaged = !of_state.empty() && fs::exists(of_state, none);
   const fs::path candidates[] = {path, path.parent_path(), path.parent_path().parent_path()};
   for (const fs::path& folder : candidates) {
     const bool holds_it = folder == path || fs::is_directory(folder / "checkpoint", none);
     const fs::path file = folder / kJobFileName;
     if (!holds_it || fs::equivalent(file, of_state, none) || !is_job_file(file.string())) continue;
-    if (damaged) spdlog::warn("{} is damaged: the job is that of {}", of_state, file.string());
-    return file.string();
+    if (damaged)
+      spdlog::warn("{} is damaged: the job is that of {}", of_state.string(), file.string());
+    const auto text = read_toml_file(file.string(), "a TOML job file");
+    if (!text) return text.error();
+    return std::optional(SavedJob{file.string(), *text});
   }
-  if (!damaged) return std::string();
-  return bad_input(of_state +
+  if (!damaged) return std::optional<SavedJob>();
+  return bad_input(of_state.string() +
                    ": damaged: it is not the one that job.json beside it says, and the run has no "
                    "job.toml: use another checkpoint");
 }

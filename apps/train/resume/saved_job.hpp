@@ -1,5 +1,6 @@
 // The job of an earlier run, from which another one continues.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,15 @@ namespace grapevine {
 // options.resume to --out, or to nothing. Errors (bad_input): --out is not given.
 Expected<void> settle_resume(TrainOptions& options);
 
+struct SavedJob {
+  std::string path;  // of the file, for errors
+  std::string text;  // as it was checked: a run may replace the file meanwhile
+};
+
 // The job.toml of the checkpoint that `resume` names, or, of checkpoints without one, of its run: a
-// run, its folder of checkpoints, or one of them. Empty: there is none. Errors (bad_input): that of
-// the checkpoint is damaged, and its run has none.
-Expected<std::string> saved_job_file(const std::string& resume);
+// run, its folder of checkpoints, or one of them. None: there is no such file. Errors (bad_input):
+// that of the checkpoint is damaged, and its run has none.
+Expected<std::optional<SavedJob>> find_saved_job(const std::string& resume);
 
 // The options that a run may change when it continues: they are not part of its state. Those of
 // `saved` that `present` changes, as sentences such as "lr 0.03 instead of 0.1", and `saved` with

@@ -52,7 +52,7 @@ TEST(Usage, SaysWhatAValueShouldBe) {
        "unknown option '--config': 'grapevine train' takes its job file"},
       {{"train", "a.toml", "b.toml"}, "unexpected argument 'b.toml': see 'grapevine train --help'"},
       {{"topology", "ring", "-n", "8"}, "unknown option '-n': did you mean '--ranks'?"},
-      {{"trace", "run", "--blame"}, "--blame needs a value (all | slowest | STEP: what made"},
+      {{"trace", "run", "--why"}, "--why needs a value (RANK:STEP: the updates that were"},
       {{"topology"}, "name is missing (a graph by its name, or file:PATH): see"},
       {{"bench", "p2p", "--bytes", "1,x"}, "--bytes 'x': expected a whole number"},
       {{"launch", "-n", "two", "--", "train"}, "--processes 'two': expected a whole number"}};

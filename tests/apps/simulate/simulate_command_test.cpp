@@ -23,10 +23,12 @@ namespace simulate_command_test {
 
 const testing_apps::VerbRunner kVerb(make_simulate_command);
 
+std::filesystem::path folder_of(const std::string& name) {
+  return std::filesystem::path(testing::TempDir()) / name;
+}
 std::string folder(const std::string& name) {
-  const auto path = std::filesystem::path(testing::TempDir()) / name;
-  std::filesystem::remove_all(path);
-  return path.string();
+  std::filesystem::remove_all(folder_of(name));
+  return folder_of(name).string();
 }
 
 constexpr char kSmall[] =
@@ -719,7 +721,8 @@ TEST(SimulateCommand, FailedSeedsAreTheErrorOfACampaignAlsoWhereItsFilesCannotBe
   EXPECT_NE(row.find(",\"pause=2@50ms+1s\",\"liveness: "), std::string::npos) << row;
 }
 
-// --minimize alone writes no files; a variable, as of a cluster's profile, is left out.
+// --minimize alone writes no files; `out` of a job file and a variable, as of a cluster's profile,
+// are left out.
 TEST(SimulateCommand, FoldersOfRunsAreNotThoseOfCampaigns) {
   const std::string options = "--minimize --workers 2 --steps 3 --maths none --parameters 99";
   const auto refused = kVerb.run(options + " --out " + folder("minimized"), false);
@@ -727,6 +730,19 @@ TEST(SimulateCommand, FoldersOfRunsAreNotThoseOfCampaigns) {
   EXPECT_EQ(refused.result.error().code, Errc::bad_input);
   EXPECT_NE(refused.result.error().message.find("does not go with --minimize"), std::string::npos)
       << refused.result.error().message;
+  const std::string job = folder("minimized.toml");
+  std::ofstream(job) << "out = \"" << folder("minimized") << "\"\n";
+  const std::vector<std::string> of_file = {
+      "simulate", job,       "--minimize", "--workers",    "2", "--steps",
+      "3",        "--maths", "none",       "--parameters", "99"};
+  const ProcessResult shrunk = run_process(of_file);
+  EXPECT_EQ(shrunk.exit_code, 0) << shrunk.describe();
+  EXPECT_FALSE(std::filesystem::exists(folder_of("minimized")));
+  std::vector<std::string> with_seeds = of_file;
+  with_seeds.insert(with_seeds.end(), {"--seeds", "1..1"});
+  const ProcessResult campaign_of_file = run_process(with_seeds);
+  EXPECT_EQ(campaign_of_file.exit_code, 0) << campaign_of_file.describe();
+  EXPECT_TRUE(std::filesystem::exists(folder_of("minimized") / "seeds.csv"));
   ProcessOptions profile;
   profile.environment = {"GRAPEVINE_OUT=" + folder("minimized")};
   const ProcessResult alone = run_process({"simulate", "--minimize", "--workers", "2", "--steps",

@@ -265,6 +265,8 @@ TEST(ReportCollector, TheTimeBetweenTwoRunsIsNoWait) {
   collector.add(record_of(EventKind::wait_end, 907'000'000, 0, 0));
   collector.finish();
   EXPECT_EQ(collector.ranks()[0].waited_ns, 7'000'000);
+  EXPECT_EQ(collector.last_ns(), 8'000'000) << "the columns of the heat map are of training";
+  EXPECT_EQ(collector.clock().paused_ns(), 899'000'000);
 }
 
 TEST(ReportCollector, AWaitEndsWithTheLossOfItsRank) {

@@ -202,6 +202,39 @@ TEST(TraceCommand, ThePageOfTheFolderOfTheTraceHasTheFactsOfTheRun) {
 }
 
 // Missing folders are made, as for --csv; what cannot be is bad input for all of them.
+// The value is optional, and the run may stand where it would be.
+TEST(TraceCommand, BlameAloneAsksForAllCulprits) {
+  TraceFolder folder(2);
+  add_gossip(folder);
+  folder.write();
+  const std::string all = kVerb.output(folder.path() + " --blame all --json");
+  EXPECT_TRUE(has(all, "culprits")) << all;
+  for (const std::string arguments :
+       {folder.path() + " --blame --json", folder.path() + " --json --blame",
+        "--blame " + folder.path() + " --json", "--json --blame " + folder.path(),
+        "--blame all " + folder.path() + " --json"})
+    EXPECT_EQ(kVerb.output(arguments), all) << arguments;
+  EXPECT_TRUE(has(kVerb.output(folder.path() + " --blame slowest --json"), "steps"));
+  EXPECT_TRUE(has(kVerb.error(folder.path() + " --blame every"), "--blame every: expected"));
+  EXPECT_TRUE(has(kVerb.error("--blame --json"), "run is missing (folder of a run"));
+  EXPECT_TRUE(has(kVerb.error("--blame all"), "run is missing"));
+  EXPECT_TRUE(has(kVerb.error("--json"), "run is missing"));
+}
+
+TEST(TraceCommand, OfAResumedRunThePausesStandApart) {
+  TraceFolder folder(1);
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  folder.add(EventKind::step_done, 2 * kSecond, 0, 0);
+  folder.add(EventKind::resumed, 3602 * kSecond, 0, 1);
+  folder.add(EventKind::step_done, 3605 * kSecond, 0, 1);
+  folder.write();
+  const std::string text = kVerb.output(folder.path());
+  EXPECT_TRUE(has(text, "5.0s of training, resumed after pauses of 1h 00m in all\n")) << text;
+  const auto figures = nlohmann::json::parse(kVerb.output(folder.path() + " --json"));
+  EXPECT_EQ(figures["seconds"], 5);
+  EXPECT_EQ(figures["paused_seconds"], 3600);
+}
+
 TEST(TraceCommand, OutputFilesAreTreatedAlike) {
   TraceFolder folder(2);
   add_gossip(folder);

@@ -138,6 +138,32 @@ TEST(TraceFigures, ARunBetweenIsNoLatency) {
   EXPECT_EQ(figures.edges()[0].latency_ns.quantile(1), 10);
 }
 
+// The first gap is 4 s, the second 10 s; each rank records that it is resumed.
+TEST(TraceFigures, ThePausesOfARunAreNoTimeOfTraining) {
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  TraceFigures figures(2);
+  figures.add(record_of(EventKind::step_done, 3 * kSecond, 0, 0));
+  EXPECT_EQ(figures.paused_ns(), 0);
+  for (const std::int64_t s : {7, 20}) {
+    for (Rank rank = 0; rank < 2; ++rank)
+      figures.add(record_of(EventKind::resumed, s * kSecond, rank, 1));
+    figures.add(record_of(EventKind::step_done, (s + 3) * kSecond, 0, 1));
+  }
+  EXPECT_EQ(figures.trained_ns(), 9 * kSecond);
+  EXPECT_EQ(figures.paused_ns(), 14 * kSecond);
+}
+
+TEST(TrainingClock, GivesTheTimeOfAnyMomentOnceAllRecordsAreThere) {
+  TrainingClock clock;
+  for (const auto& [kind, ns] : std::vector<std::pair<EventKind, std::int64_t>>{
+           {EventKind::step_done, 30}, {EventKind::resumed, 70}, {EventKind::step_done, 80}})
+    clock.of(record_of(kind, ns, 0, 0));
+  EXPECT_EQ(clock.at(20), 20);
+  EXPECT_EQ(clock.at(30), 30);
+  EXPECT_EQ(clock.at(50), 30) << "in the pause";
+  EXPECT_EQ(clock.at(75), 35);
+}
+
 // ---- for people ----
 
 std::string printed(const TraceFolder& folder, bool unicode) {

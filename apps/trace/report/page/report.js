@@ -523,7 +523,8 @@
   function setUpHeat() {
     const heat = data.heat, canvas = $('heat-chart');
     const recorded = (layer) => layer.some(known);
-    $('heat-text').textContent = `${plural(heat.ranks, 'rank')} over ${seconds(heat.end_s)}, ` +
+    $('heat-text').textContent = `${plural(heat.ranks, 'rank')} over ${seconds(heat.end_s)}` +
+      (heat.paused_s > 0 ? ` of training, without ${seconds(heat.paused_s)} between the run and its resumptions, ` : ', ') +
       `${plural(heat.bins, 'interval')} of ${seconds(heat.bin_s)}` +
       (heat.ranks_per_row > 1 ? `; a row has ${heat.ranks_per_row} ranks.` : '.');
     table($('heat-table'), data.ranks.length < heat.ranks ? `The ${data.ranks.length} ranks that waited longest` : 'Each rank',

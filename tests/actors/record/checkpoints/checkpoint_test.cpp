@@ -271,7 +271,7 @@ TEST_F(CheckpointFiles, APipeIsNoFile) {
   expect_refused(folder_.path(), "job.json", "no plain file");
   const fs::path text = folder_.path() / "step-5" / kJobFileName;
   ASSERT_EQ(::mkfifo(text.c_str(), 0600), 0);
-  EXPECT_FALSE(has_its_mark(text.parent_path(), kJobFileName));
+  EXPECT_FALSE(read_marked_file(text.parent_path(), kJobFileName));
 }
 
 TEST_F(CheckpointFiles, TheJobFileHasAChecksum) {
@@ -280,13 +280,15 @@ TEST_F(CheckpointFiles, TheJobFileHasAChecksum) {
       write_checkpoint(folder_.path(), {{"lr", "0.1"}}, {1, "step-7", {snapshot(0, 7)}, {}, {}}, {},
                        "", "lr = 0.1\nsteps = 9\n");
   ASSERT_TRUE(written.ok()) << written.error().message;
-  EXPECT_TRUE(has_its_mark(*written, name));
+  const auto whole = read_marked_file(*written, name);
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  EXPECT_EQ(*whole, "lr = 0.1\nsteps = 9\n");
   put(fs::path(*written) / name, "lr = 0.1\n");
-  EXPECT_FALSE(has_its_mark(*written, name));
+  EXPECT_FALSE(read_marked_file(*written, name));
   // Earlier versions wrote none.
   const fs::path older = folder_.path() / "step-5";
   put(older / name, "lr = 0.1\n");
-  EXPECT_TRUE(has_its_mark(older, name));
+  EXPECT_TRUE(read_marked_file(older, name));
 }
 
 }  // namespace checkpoint_test

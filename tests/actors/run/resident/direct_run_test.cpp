@@ -27,6 +27,7 @@ namespace direct_run_test {
 using resident::make_resident;
 using resident::run_well;
 using resident::scenario_of;
+using resident::with_each;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -108,13 +109,8 @@ class DirectRun : public testing::Test {
   // Returns how many messages left from the memory of a device.
   template <class Make>
   static std::int64_t expect_host_bits(const Make& make) {
-    const RunResult host = run_well(over_network_device(make()));
-    fake::reset();
-    RunConfig run = direct(make());
-    const auto network = std::static_pointer_cast<NetworkDevice>(run.transport);
-    const RunResult here = run_well(std::move(run));
-    resident::expect_same_run(here, host);
-    return network->from_devices();
+    return resident::expect_bits_of_host<NetworkDevice>(make, direct, over_network_device)
+        ->from_devices();
   }
 };
 
@@ -122,11 +118,10 @@ TEST_F(DirectRun, EveryPresetHasTheBitsOfTheHost) {
   // Their messages have the tensors of a packed vector, or a model and the steps of all ranks.
   const std::set<std::string> with_several = {"topk",      "topk2",      "gtopk",
                                               "choco-sgd", "sparseloco", "ad-psgd"};
-  for (const std::string& preset : kPresets) {
-    SCOPED_TRACE(preset);
-    const std::int64_t sent = expect_host_bits([&preset] { return make_run(scenario_of(preset)); });
+  with_each(kPresets, [&](const std::string& preset) {
+    const std::int64_t sent = expect_host_bits([&] { return make_run(scenario_of(preset)); });
     EXPECT_EQ(sent > 0, with_several.count(preset) == 0) << sent << " messages of one vector";
-  }
+  });
 }
 
 TEST_F(DirectRun, CompressedVectorsHaveTheBitsOfTheHost) {
@@ -142,25 +137,18 @@ TEST_F(DirectRun, CompressedVectorsHaveTheBitsOfTheHost) {
 }
 
 TEST_F(DirectRun, RanksThatDieAndReturnHaveTheBitsOfTheHost) {
-  for (const std::string preset : {"sgp", "ar", "gem"}) {
-    SCOPED_TRACE(preset);
-    expect_host_bits([&preset] {
-      RunConfig run = make_run(scenario_of(preset));
-      run.deaths = {{2, std::chrono::milliseconds(120)}};
-      run.returns = {{2, std::chrono::milliseconds(150)}};
-      return run;
-    });
-  }
+  with_each({"sgp", "ar", "gem"}, [](const std::string& preset) {
+    expect_host_bits([&] { return resident::make_returning_run(preset); });
+  });
 }
 
 // Messages on their way when a cut is made are in the checkpoint, wherever their tensors are.
 TEST_F(DirectRun, CheckpointsHaveEachMessageOnce) {
-  for (const std::string preset : {"osgp", "gem"}) {
-    SCOPED_TRACE(preset);
+  with_each({"osgp", "gem"}, [](const std::string& preset) {
     Scenario scenario = scenario_of(preset);
     scenario.steps = 40;
     resident::expect_each_message_once(scenario, {2, 11}, "direct_" + preset, direct);
-  }
+  });
 }
 
 // The same bytes cross it as in one process, where messages go by reference.
@@ -194,10 +182,9 @@ TEST_F(DirectRun, MissingWaitsAreFound) {
 }
 
 TEST_F(DirectRun, OnThreadsOfItsOwn) {
-  for (const std::string preset : {"ar", "osgp", "gem"}) {
-    SCOPED_TRACE(preset);
+  with_each({"ar", "osgp", "gem"}, [](const std::string& preset) {
     resident::expect_sound_on_threads(scenario_of(preset), direct);
-  }
+  });
 }
 
 TEST_F(DirectRun, ADeviceThatDoesNotAnswerEndsTheRun) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -67,6 +68,37 @@ inline void expect_same_run(const RunResult& here, const RunResult& host) {
   EXPECT_EQ(here.ledger.committed, host.ledger.committed);
   EXPECT_EQ(here.ledger.sent, here.ledger.received);
   EXPECT_THAT(fake::violations(), testing::IsEmpty());
+}
+
+// Calls `check` with each name, which its failures have.
+template <class Check>
+void with_each(const std::vector<std::string>& names, const Check& check) {
+  for (const std::string& name : names) {
+    SCOPED_TRACE(name);
+    check(name);
+  }
+}
+
+// The runs that `make` makes have the same bits where `placed` puts them on devices and among
+// processes as where `spread` puts them among processes alone. Returns the transport of the former.
+template <class Between, class Make, class Place>
+std::shared_ptr<Between> expect_bits_of_host(const Make& make, const Place& placed,
+                                             const Place& spread) {
+  const RunResult host = run_well(spread(make()));
+  fake::reset();
+  RunConfig run = placed(make());
+  const auto transport = std::static_pointer_cast<Between>(run.transport);
+  const RunResult here = run_well(std::move(run));
+  expect_same_run(here, host);
+  return transport;
+}
+
+// One of its ranks dies and returns.
+inline RunConfig make_returning_run(const std::string& preset) {
+  RunConfig run = virtual_run_test::make_run(scenario_of(preset));
+  run.deaths = {{2, std::chrono::milliseconds(120)}};
+  run.returns = {{2, std::chrono::milliseconds(150)}};
+  return run;
 }
 
 // `placed` puts a run on devices and among processes. A run is cut after `epochs` and continued

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -23,6 +22,7 @@ namespace staged_run_test {
 using resident::make_resident;
 using resident::run_well;
 using resident::scenario_of;
+using resident::with_each;
 using testing::Contains;
 using testing::HasSubstr;
 using virtual_run_test::kPresets;
@@ -64,21 +64,14 @@ class StagedRun : public testing::Test {
 
   template <class Make>
   static void expect_host_bits(const Make& make) {
-    const RunResult host = run_well(spread(make()));
-    fake::reset();
-    RunConfig run = staged(make());
-    const auto transport = std::static_pointer_cast<AsBytes>(run.transport);
-    const RunResult here = run_well(std::move(run));
-    resident::expect_same_run(here, host);
-    EXPECT_GT(transport->between(), 0);
+    EXPECT_GT(resident::expect_bits_of_host<AsBytes>(make, staged, spread)->between(), 0);
   }
 };
 
 TEST_F(StagedRun, EveryPresetHasTheBitsOfTheHost) {
-  for (const std::string& preset : kPresets) {
-    SCOPED_TRACE(preset);
-    expect_host_bits([&preset] { return make_run(scenario_of(preset)); });
-  }
+  with_each(kPresets, [](const std::string& preset) {
+    expect_host_bits([&] { return make_run(scenario_of(preset)); });
+  });
 }
 
 TEST_F(StagedRun, CompressedVectorsHaveTheBitsOfTheHost) {
@@ -102,26 +95,19 @@ TEST_F(StagedRun, CompressedVectorsHaveTheBitsOfTheHost) {
 }
 
 TEST_F(StagedRun, RanksThatDieAndReturnHaveTheBitsOfTheHost) {
-  for (const std::string preset : {"sgp", "ar", "ad-psgd", "eager-solo", "gem"}) {
-    SCOPED_TRACE(preset);
-    expect_host_bits([&preset] {
-      RunConfig run = make_run(scenario_of(preset));
-      run.deaths = {{2, std::chrono::milliseconds(120)}};
-      run.returns = {{2, std::chrono::milliseconds(150)}};
-      return run;
-    });
-  }
+  with_each({"sgp", "ar", "ad-psgd", "eager-solo", "gem"}, [](const std::string& preset) {
+    expect_host_bits([&] { return resident::make_returning_run(preset); });
+  });
 }
 
 // A marker follows the messages before it through the stagers: no share is missing in a cut, and
 // none is in it twice.
 TEST_F(StagedRun, CheckpointsHaveEachMessageOnce) {
-  for (const std::string preset : {"sgp", "osgp", "gem", "choco-sgd"}) {
-    SCOPED_TRACE(preset);
+  with_each({"sgp", "osgp", "gem", "choco-sgd"}, [](const std::string& preset) {
     Scenario scenario = scenario_of(preset);
     scenario.steps = 60;
     resident::expect_each_message_once(scenario, {2, 5, 11, 17}, "staged_" + preset, staged);
-  }
+  });
 }
 
 // Around a ring of four ranks two of the links are between processes: over each of them a step
@@ -159,10 +145,9 @@ TEST_F(StagedRun, MissingWaitsAreFound) {
 
 // The threads of a real run: a stager of each direction beside each peer.
 TEST_F(StagedRun, OnThreadsOfItsOwn) {
-  for (const std::string preset : {"ar", "osgp", "ad-psgd", "gem"}) {
-    SCOPED_TRACE(preset);
+  with_each({"ar", "osgp", "ad-psgd", "gem"}, [](const std::string& preset) {
     resident::expect_sound_on_threads(scenario_of(preset), staged);
-  }
+  });
 }
 
 // In virtual time they run on the thread of the run.

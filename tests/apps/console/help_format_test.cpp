@@ -1,0 +1,48 @@
+#include "apps/console/help_format.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+
+#include "apps/verbs.hpp"
+
+namespace grapevine {
+namespace help_format_test {
+
+std::string without_blanks(std::string text) {
+  text.erase(std::remove_if(text.begin(), text.end(), [](char c) { return c == ' ' || c == '\n'; }),
+             text.end());
+  return text;
+}
+
+// In terminals of any width, the same words; at most 100 columns are used.
+TEST(HelpFormat, FitsTheTerminal) {
+  for (const CommandEntry& entry : verbs()) {
+    std::string widest;
+    for (const int columns : {200, 100, 80, 60, 20}) {
+      CLI::App app(entry.description, "grapevine " + entry.name);
+      const auto command = entry.make();
+      format_help(app);
+      command->declare(app);
+      fit_help(app, columns);
+      const std::string help = help_of_all(app);
+      const auto limit = static_cast<std::size_t>(std::clamp(columns, 60, 100));
+      std::istringstream lines(help);
+      for (std::string line; std::getline(lines, line);) {
+        const auto bytes = std::count_if(line.begin(), line.end(), [](char c) {
+          return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;  // not those within a character
+        });
+        const bool one_word = line.find(' ', line.find_first_not_of(' ')) == std::string::npos;
+        EXPECT_TRUE(static_cast<std::size_t>(bytes) <= limit || one_word)
+            << entry.name << ", " << columns << " columns: " << line;
+      }
+      if (widest.empty()) widest = help;
+      EXPECT_EQ(without_blanks(help), without_blanks(widest)) << entry.name << ", " << columns;
+    }
+  }
+}
+
+}  // namespace help_format_test
+}  // namespace grapevine
