@@ -18,7 +18,7 @@ std::int64_t quadratic_steps(double alpha, double lr, std::int64_t left) {
 
 ExchangeSteps::ExchangeSteps(const LocalSteps& local_steps, const Horizon& horizon,
                              const LrSchedule& lr)
-    : steps_(horizon.steps), epochs_(horizon.epoch_of(horizon.steps)) {
+    : steps_(horizon.steps) {
   if (!local_steps.changes()) {
     longest_ = local_steps.by_epoch.at(0);
     return;

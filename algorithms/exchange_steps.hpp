@@ -42,14 +42,11 @@ class ExchangeSteps {
     return ends_.empty() ? static_cast<double>(longest_)
                          : static_cast<double>(steps_) / static_cast<double>(ends_.size());
   }
-  // Of the whole run.
-  double epochs() const { return epochs_; }
   // The largest H of the run.
   std::int64_t longest() const { return longest_; }
 
  private:
   Step steps_;  // of the run
-  double epochs_;
   std::int64_t longest_ = 1;  // the only H where ends_ is empty
   std::vector<Step> ends_;    // ascending; where H changes
   std::int64_t last_ = 1;     // where H changes: the last H,

@@ -12,13 +12,12 @@ GradientTracker::GradientTracker(std::int64_t d, at::Device device) : d_(d) {
   mixed_.x = FrozenTensor::freeze(at::zeros({2 * d}, at::TensorOptions(at::kFloat).device(device)));
 }
 
-const at::Tensor& GradientTracker::add(at::Tensor gradient) {
+void GradientTracker::add(at::Tensor gradient) {
   if (!y_.defined())
     y_ = gradient.clone();
   else
     y_.add_(gradient).sub_(newest_);
   newest_ = std::move(gradient);
-  return y_;
 }
 
 void GradientTracker::begin_at_zero() {

@@ -18,8 +18,10 @@ class GradientTracker {
   // Of models of d.
   GradientTracker(std::int64_t d, at::Device device);
 
-  // A new gradient, [d]; its memory is kept. Returns y, [d].
-  const at::Tensor& add(at::Tensor gradient);
+  // A new gradient, [d]; its memory is kept.
+  void add(at::Tensor gradient);
+  // y, [d]. REQUIRES: add(), or begin_at_zero().
+  const at::Tensor& estimate() const { return y_; }
 
   // Before the first gradient, where what others gave is mixed already: y_0 = 0.
   void begin_at_zero();

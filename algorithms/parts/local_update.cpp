@@ -50,10 +50,12 @@ Expected<LrSchedule> make_outer_rate(const LocalUpdateSettings& local, double ep
 
 }  // namespace
 
-LrSchedule outer_rate(const LocalUpdateSettings& local, double epochs) {
-  auto rate = make_outer_rate(local, epochs);
+LrSchedule outer_rate(const LocalUpdateSettings& local, const Horizon& horizon) {
+  const bool planned = horizon.by_samples && horizon.members_have_changed();
+  const auto rate = make_outer_rate(
+      local, planned ? horizon.planned_epochs : horizon.epoch_of(horizon.steps));
   GRAPEVINE_CHECK(rate.ok(), "the schedule was checked when it was read");
-  return std::move(*rate);
+  return rate->among(horizon);
 }
 
 void read_outer(KeyReader& keys, LocalUpdateSettings& local) {
@@ -122,12 +124,12 @@ std::unique_ptr<Optimizer> make_outer(const LocalUpdateSettings& settings) {
 }  // namespace
 
 LocalUpdate::LocalUpdate(const LocalUpdateSettings& settings, const ExchangeSteps& exchanges,
-                         const LrSchedule& lr, std::int32_t ranks,
+                         const Horizon& horizon, const LrSchedule& lr, std::int32_t ranks,
                          std::unique_ptr<Optimizer> optimizer, double momentum, bool nesterov)
     : settings_(settings),
       exchanges_(exchanges),
       lr_(lr),
-      outer_lr_(outer_rate(settings, exchanges.epochs())),
+      outer_lr_(outer_rate(settings, horizon)),
       ranks_(ranks),
       optimizer_(std::move(optimizer)),
       outer_(make_outer(settings)),

@@ -63,8 +63,9 @@ void read_outer(KeyReader& keys, LocalUpdateSettings& local);
 // model itself, and no anchor is kept.
 void read_mixed(KeyReader& keys, LocalUpdateSettings& local, const std::string& why);
 void read_quasi_global(KeyReader& keys, LocalUpdateSettings& local);
-// The rate of the outer optimizer over a run of that many epochs. REQUIRES: read from keys.
-LrSchedule outer_rate(const LocalUpdateSettings& local, double epochs);
+// The rate of the outer optimizer over the run; as LrSchedule::among() where members have changed.
+// REQUIRES: read from keys.
+LrSchedule outer_rate(const LocalUpdateSettings& local, const Horizon& horizon);
 // Its rate and momentum, with their defaults.
 void read_outer_rates(KeyReader& keys, LocalUpdateSettings& local, double rate, double momentum);
 // `sums`: the role adds gradients up, so that their mean can be clipped.
@@ -96,8 +97,8 @@ class LocalUpdate {
   // `ranks`: whose gradients are added up. All references outlive this. `momentum`, `nesterov`: of
   // the quasi-global momentum; `optimizer` has none then.
   LocalUpdate(const LocalUpdateSettings& settings, const ExchangeSteps& exchanges,
-              const LrSchedule& lr, std::int32_t ranks, std::unique_ptr<Optimizer> optimizer,
-              double momentum = 0, bool nesterov = false);
+              const Horizon& horizon, const LrSchedule& lr, std::int32_t ranks,
+              std::unique_ptr<Optimizer> optimizer, double momentum = 0, bool nesterov = false);
 
   // Whether an exchange follows `steps` steps.
   bool exchange_due(Step steps) const { return exchanges_.due(steps); }

@@ -11,9 +11,9 @@ TrainingRole::TrainingRole(RoleContext context, bool sums)
       rank_(context.rank),
       ranks_(context.ranks),
       model_(context.model),
-      local_(parts_->plan.local, parts_->exchanges, parts_->lr, sums ? ranks_ : 1,
-             std::move(context.optimizer), parts_->optimizer.momentum, parts_->optimizer.nesterov) {
-}
+      local_(parts_->plan.local, parts_->exchanges, parts_->horizon, parts_->lr, sums ? ranks_ : 1,
+             std::move(context.optimizer), parts_->optimizer.momentum,
+             parts_->optimizer.nesterov) {}
 
 void TrainingRole::restart(FrozenTensor z) {
   model_.x = std::move(z);

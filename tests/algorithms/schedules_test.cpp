@@ -424,5 +424,33 @@ TEST(ExchangeSteps, AreNumberedAlikeHoweverTheyAreAskedFor) {
   }
 }
 
+// Over the steps of the run where training ends after a number of steps, else over its epochs:
+// where members are lost, the rate goes on from where it was.
+TEST(OuterRate, ContinuesWhereMembersChange) {
+  LocalUpdateSettings local;
+  local.outer_lr = 0.8;
+  local.outer_schedule = "cosine:0.1";
+  for (const bool by_samples : {false, true}) {
+    SCOPED_TRACE(by_samples ? "samples" : "steps");
+    Horizon start{40, 5};
+    start.by_samples = by_samples;
+    const LrSchedule whole = outer_rate(local, start);
+    EXPECT_EQ(whole.at(0), 0.8);
+    EXPECT_NEAR(whole.at(8), 0.08, 1e-12);
+    for (const std::int32_t now : {1, 3, 4, 7}) {
+      const Horizon then = start.among(4, now, 15, 3);
+      const LrSchedule rate = outer_rate(local, then);
+      EXPECT_NEAR(rate.at(3), whole.at(3), 1e-12) << now << " ranks";
+      if (by_samples) {
+        EXPECT_NEAR(rate.at(5.5), whole.at(5.5), 1e-12);
+        continue;
+      }
+      for (Step step = 15; step <= 40; ++step)
+        EXPECT_NEAR(rate.at(then.epoch_of(step)), whole.at(start.epoch_of(step)), 1e-12)
+            << now << " ranks, step " << step;
+    }
+  }
+}
+
 }  // namespace schedules_test
 }  // namespace grapevine

@@ -768,7 +768,7 @@ class RoleWorld {
     OwedMass owed;
     const auto* gossip = dynamic_cast<const GossipSettings*>(config_.plan.settings.get());
     if (gossip != nullptr && gossip->running_sums) owed = owed_mass(seat.role->save());
-    if (!owed.x.defined()) owed.x = zeros().to(at::kDouble);
+    owed.x = owed.x.defined() ? owed.x.narrow(0, 0, config_.dimension) : zeros().to(at::kDouble);
     return owed;
   }
 

@@ -115,7 +115,7 @@ void Bilateral::on_difference(Env& env, const Envelope& envelope, const PackedCh
       chunk.sender == peer && (!reply || (peer == asked_ && chunk.operation == exchange_ - 1)),
       "rank ", peer, " sent a difference that is not its own, or that was not asked for");
   record_average(env, envelope);
-  replicas_->take_in(peer, chunk.data);
+  replicas_->take_in(peer, {chunk.data});
   if (!reply) send_difference(env, peer, chunk.operation, true);
   at::Tensor half = pool_.take(model_.x);
   const at::Tensor &own = replicas_->own(peer), &other = replicas_->of_peer(peer);
@@ -126,7 +126,8 @@ void Bilateral::on_difference(Env& env, const Envelope& envelope, const PackedCh
 }
 
 void Bilateral::send_difference(Env& env, Rank to, std::int64_t exchange, bool reply) {
-  Packed packed = replicas_->difference(model_.x.read(), to, model_.epoch, env.rng());
+  Packed packed =
+      std::move(replicas_->differences(model_.x.read(), to, model_.epoch, env.rng()).front());
   env.send(to, stamp(), ProgressUpdate{steps_.counts()});
   env.send(to, stamp(), PackedChunk{exchange, reply ? 1 : 0, rank_, std::move(packed)});
 }

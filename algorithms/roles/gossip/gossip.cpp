@@ -10,6 +10,20 @@
 #include "algorithms/wiring/plan.hpp"
 
 namespace grapevine {
+namespace {
+
+std::unique_ptr<Mixer> make_mixer(const std::shared_ptr<const SharedParts>& parts, Rank rank,
+                                  ModelState& model, GradientTracker* tracker, BufferPool& pool) {
+  const auto& settings = data_as<GossipSettings>(parts->plan.settings);
+  ModelState& mixed = tracker ? tracker->mixed() : model;
+  if (parts->plan.compression.enabled())
+    return make_replica_mixer(parts, settings.averaging, rank, mixed, pool,
+                              {tracker ? 2 : 1, settings.rounds_differ()});
+  return (settings.running_sums ? make_sums_mixer : make_share_mixer)(parts, settings.averaging,
+                                                                      rank, mixed, pool);
+}
+
+}  // namespace
 
 Gossip::Gossip(RoleContext context)
     : TrainingRole(std::move(context)),
@@ -17,10 +31,7 @@ Gossip::Gossip(RoleContext context)
       tracker_(settings_.tracking
                    ? std::make_unique<GradientTracker>(model_.x.numel(), model_.x.device())
                    : nullptr),
-      mixer_((plan().compression.enabled() ? make_replica_mixer
-              : settings_.running_sums     ? make_sums_mixer
-                                           : make_share_mixer)(
-          parts_, settings_.averaging, rank_, tracker_ ? tracker_->mixed() : model_, pool_)) {
+      mixer_(make_mixer(parts_, rank_, model_, tracker_.get(), pool_)) {
   GRAPEVINE_CHECK(parts_->graph != nullptr, "gossip needs a graph");
   // The de-biased model of a gradient, beside the shares of two rounds that peers still read: with
   // one buffer every second step allocated a model, with two every sixteenth.
@@ -46,7 +57,7 @@ void Gossip::on_start(Env& env) {
 void Gossip::on_gradient(Env& env, Gradient gradient) {
   pool_.give(std::move(z_));
   gradient_ = take(std::move(gradient));
-  if (tracker_) gradient_ = tracker_->add(std::move(gradient_)).clone();
+  if (tracker_) tracker_->add(gradient_);
   if (settings_.update == Update::before_exchange) {
     const bool exchanges = !settings_.overlap && local_.exchange_due(model_.step + 1);
     StepRound round;
@@ -130,8 +141,9 @@ FrozenTensor Gossip::fold_last(StepRound round) {
 
 // Returns z where the round de-biases.
 FrozenTensor Gossip::apply(Env& env, StepRound round) {
-  local_step(env, std::move(gradient_), epoch_now(), round);
-  gradient_ = at::Tensor();
+  at::Tensor gradient = std::exchange(gradient_, {});
+  if (tracker_) gradient = tracker_->estimate().clone();
+  local_step(env, std::move(gradient), epoch_now(), round);
   count_step();
   outer_step_due_ = settings_.exchanges_first() && local_.exchange_due(model_.step);
   env.record({EventKind::committed, rank_, stamp(), model_.step - 1, 0, 0});

@@ -38,24 +38,12 @@ void check_gossip(KeyReader& keys, const GossipSettings& gossip, const Plan& pla
                   gossip.averaging != MixingRule::biased || gossip.staleness.most() == 0,
                   "staleness > 0: a rank that skipped a round has not halved its model for it, and "
                   "without a weight no receiver can tell, choose averaging = 'push-sum'");
-  const LocalSteps& steps = plan.local.steps;
-  const bool every_step = keys.around_levels() || (!steps.changes() && steps.by_epoch.at(0) == 1);
-  keys.only_where(
-      "tracking", !gossip.tracking || (!gossip.exchanges_first() && every_step),
-      "overlap, update = 'after' or local steps: an estimate is of the gradients at the "
-      "models that it is mixed with, choose update = 'before' and local_steps = 1");
-  keys.only_where("tracking", !gossip.tracking || !plan.compression.enabled(),
+  keys.only_where("averaging",
+                  gossip.averaging != MixingRule::biased || !plan.compression.enabled(),
                   "compress = '" + plan.compression.name +
-                      "': replicas are of models alone, choose compress = 'none'");
-  if (!plan.compression.enabled()) return;
-  keys.only_where(
-      "averaging", gossip.averaging != MixingRule::biased,
-      "compress = '" + plan.compression.name +
-          "': the weight travels beside the differences, choose averaging = 'push-sum'");
-  keys.only_where("compress", gossip.staleness.most() == 0,
-                  "staleness = '" + keys.value_of("staleness") +
-                      "': a difference counts only beside those of all rounds before it, choose "
-                      "staleness = 0");
+                      "': what a rank gives is a part of its replica, not of its model: without a "
+                      "weight nothing divides it out where a round is not whole, choose averaging "
+                      "= 'push-sum'");
 }
 
 void read_gossip(KeyReader& keys, Plan& plan) {

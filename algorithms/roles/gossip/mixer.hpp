@@ -87,8 +87,14 @@ std::unique_ptr<Mixer> make_share_mixer(std::shared_ptr<const SharedParts> parts
 // REQUIRES besides: push-sum, and that this rank waits for no round.
 std::unique_ptr<Mixer> make_sums_mixer(std::shared_ptr<const SharedParts> parts, MixingRule rule,
                                        Rank rank, ModelState& model, BufferPool& pool);
+
+struct ReplicaUse {
+  std::int64_t vectors = 1;    // of one size that make up `model`, compressed one by one
+  bool rounds_differ = false;  // peers may end in different rounds
+};
 std::unique_ptr<Mixer> make_replica_mixer(std::shared_ptr<const SharedParts> parts, MixingRule rule,
-                                          Rank rank, ModelState& model, BufferPool& pool);
+                                          Rank rank, ModelState& model, BufferPool& pool,
+                                          const ReplicaUse& use);
 
 // Running sums, of the saved state of one rank's role: all that it ever gave, less all that it
 // folded of others'. The sum over all ranks is the mass that edges owe. Without running sums:

@@ -4,6 +4,8 @@
 //   Algorithms with Compressed Communication", ICML 2019, Algorithm 2. On directed graphs with
 //   push-sum: Taheri, Mokhtari, Hassani, Pedarsani: "Quantized Decentralized Stochastic Learning
 //   over Directed Graphs", ICML 2020.
+//   Gradient tracking, whose estimate is mixed beside the model, compressed by itself: Zhao, Li, Li,
+//   Richtárik, Chi: "BEER", NeurIPS 2022; Liao, Li, Huang, Pu, IEEE TCNS 2022 (C-GT).
 // Symbols: y_ij the replica of x_i at its neighbour j, eta the consensus step (gamma in the paper).
 //
 //   symmetric:  x_i <- x_i + eta sum_j W_k[i][j] (y_ji - y_ij)
@@ -12,8 +14,12 @@
 //
 // Conservation: what one end of an edge adds the other subtracts, bit for bit: a round changes the
 //   sum of all x, and of all w, by rounding alone.
+// Ranks may skip exchanges (tau > 0): a skipped one is no round. The rounds of an edge are folded in
+//   their order, so every difference meets the replica that it was taken from. A rank that has
+//   pushed its last round moves no more, nor does any peer towards it, but the replicas that it
+//   keeps follow the later differences: a longer run continues with the same bits at both ends.
 // Memory: a replica of each source, and one of this rank; where the graph changes from round to
-//   round, one of this rank for each destination.
+//   round, or peers with push-sum end in different rounds, one of this rank for each destination.
 // Deviations: the paper's graph is the same in every round, and one replica y_i serves all
 //   neighbours; here each edge may have its own, so that any sequence of graphs works. A peer that
 //   is down is left out of the sums: its model is lost with it.
@@ -37,26 +43,28 @@ namespace {
 class ReplicaMixer final : public Mixer {
  public:
   ReplicaMixer(std::shared_ptr<const SharedParts> parts, MixingRule rule, Rank rank,
-               ModelState& model, BufferPool& pool)
+               ModelState& model, BufferPool& pool, const ReplicaUse& use)
       : parts_(std::move(parts)),
         directed_(rule != MixingRule::symmetric),
         rank_(rank),
         one_replica_(parts_->plan.graph.peers.values().size() == 1 &&
-                     parts_->graph->period(0) == 1 && (!directed_ || parts_->began_together())),
+                     parts_->graph->period(0) == 1 &&
+                     (!directed_ || (parts_->began_together() && !use.rounds_differ))),
         model_(model),
         pool_(pool),
-        replicas_(parts_->plan.compression, model.x.numel(), model.x.device()),
-        inbox_(directed_) {}
+        replicas_(parts_->plan.compression, model.x.numel() / use.vectors, model.x.device(),
+                  use.vectors),
+        inbox_(directed_, use.vectors) {}
 
   std::vector<Rank> sources(std::int64_t round) const override {
     return directed_ ? parts_->graph->in(round, rank_) : parts_->graph->neighbors(round, rank_);
   }
 
-  // A difference that a dead peer has sent still counts, at both ends of its edge. One that takes
-  // no part any more gets no weight.
+  // A difference that a dead peer has sent still counts, at both ends of its edge. A peer that
+  // takes no part any more gets no weight.
   void push(const Round& round, bool) override {
     pushed_ = {round.number, model_.w, {}};
-    std::map<Rank, Packed> packed;  // by replica
+    std::map<Rank, std::vector<Packed>> packed;  // by replica
     for (const Shares::Link& link : links_of(round.number, rank_)) {
       if (directed_ && !round.peers.expects(link.peer, round.number)) continue;
       const bool lives = round.env.membership().is_alive(link.peer);
@@ -64,11 +72,10 @@ class ReplicaMixer final : public Mixer {
       const Rank key = replica_of(link.peer);
       auto [entry, fresh] = packed.try_emplace(key);
       if (fresh)
-        entry->second = replicas_.difference(model_.x.read(), key, model_.epoch, round.env.rng());
+        entry->second = replicas_.differences(model_.x.read(), key, model_.epoch, round.env.rng());
       pushed_.to.push_back(link.peer);
       if (!lives) continue;
-      if (directed_) round.env.send(link.peer, round.stamp, Share{round.number, model_.w, {}});
-      round.env.send(link.peer, round.stamp, PackedChunk{round.number, 0, rank_, entry->second});
+      send(round, link.peer, entry->second);
     }
   }
 
@@ -77,7 +84,7 @@ class ReplicaMixer final : public Mixer {
       directed_ ? fold_directed(env) : fold_symmetric(env);
       pushed_ = {};
     }
-    if (directed_ && round == kAllRounds) fold_others(env);
+    if (round == kAllRounds) directed_ ? fold_others(env) : follow_others();
   }
 
   void close(Env& env, const RoundPeers&) override { fold(env, kAllRounds); }
@@ -95,6 +102,13 @@ class ReplicaMixer final : public Mixer {
   }
 
  private:
+  void send(const Round& round, Rank to, const std::vector<Packed>& difference) {
+    if (directed_) round.env.send(to, round.stamp, Share{round.number, model_.w, {}});
+    std::int32_t vector = 0;
+    for (const Packed& packed : difference)
+      round.env.send(to, round.stamp, PackedChunk{round.number, vector++, rank_, packed});
+  }
+
   // The round whose differences were sent and not folded; round < 0: none.
   struct Pushed {
     std::int64_t round = -1;
@@ -147,6 +161,12 @@ class ReplicaMixer final : public Mixer {
     pushed_ = {};
   }
 
+  // Where only one end of an edge has pushed, neither moves; the replica is that of the other end.
+  void follow_others() {
+    for (const auto& [round, source] : inbox_.keys())
+      replicas_.take_in(source, inbox_.take(round, source)->vectors);
+  }
+
   void fold_source(Env& env, Rank source) {
     const auto weight = take_in(env, source);
     if (!weight) return;
@@ -162,7 +182,7 @@ class ReplicaMixer final : public Mixer {
   std::optional<double> take_in(Env& env, Rank peer) {
     const auto arrived = inbox_.take(pushed_.round, peer);
     if (!arrived) return std::nullopt;
-    replicas_.take_in(peer, arrived->packed);
+    replicas_.take_in(peer, arrived->vectors);
     record_applied(env, peer, arrived->stamp, model_, replicas_.bytes(model_.epoch));
     return arrived->w;
   }
@@ -194,8 +214,9 @@ class ReplicaMixer final : public Mixer {
 }  // namespace
 
 std::unique_ptr<Mixer> make_replica_mixer(std::shared_ptr<const SharedParts> parts, MixingRule rule,
-                                          Rank rank, ModelState& model, BufferPool& pool) {
-  return std::make_unique<ReplicaMixer>(std::move(parts), rule, rank, model, pool);
+                                          Rank rank, ModelState& model, BufferPool& pool,
+                                          const ReplicaUse& use) {
+  return std::make_unique<ReplicaMixer>(std::move(parts), rule, rank, model, pool, use);
 }
 
 }  // namespace grapevine

@@ -31,7 +31,7 @@ class DifferencesClient final : public OptimizerClient {
  public:
   DifferencesClient(const RoleContext& client, LocalUpdate& local)
       : OptimizerClient(local),
-        rate_(outer_rate(client.parts->plan.local, client.parts->exchanges.epochs())),
+        rate_(outer_rate(client.parts->plan.local, client.parts->horizon)),
         every_(commits_of_step(*client.parts, client.clients > 0 ? client.clients : client.ranks)) {
   }
 
@@ -57,7 +57,7 @@ class DelayedNesterovSlice final : public SliceRule {
  public:
   explicit DelayedNesterovSlice(const ServerContext& server)
       : model_(server.model),
-        rate_(outer_rate(server.parts->plan.local, server.parts->exchanges.epochs())),
+        rate_(outer_rate(server.parts->plan.local, server.parts->horizon)),
         momentum_(server.parts->plan.local.outer_momentum),
         every_(commits_of_step(*server.parts, static_cast<std::int64_t>(server.clients.size()))) {}
 

@@ -19,7 +19,8 @@ namespace {
 
 class StepsClient final : public ClientRule {
  public:
-  StepsClient(const RoleContext& client, bool divides) : parts_(client.parts), divides_(divides) {}
+  StepsClient(const RoleContext& client, bool divides, double commit_factor)
+      : parts_(client.parts), divides_(divides), commit_factor_(commit_factor) {}
 
   void step(Env& env, ModelState& model, at::Tensor gradient, double epoch) override {
     model.lr = parts_->lr.at(epoch);
@@ -43,6 +44,8 @@ class StepsClient final : public ClientRule {
     return FrozenTensor::freeze(std::exchange(sum_, at::Tensor()));
   }
 
+  double commit_factor(const ModelState&) const override { return commit_factor_; }
+
   void take(Env&, ModelState& model, FrozenTensor theta) override { model.x = std::move(theta); }
 
   void fields(Archive& a, std::int64_t d, bool) override { a.vector("update", sum_, d); }
@@ -50,8 +53,14 @@ class StepsClient final : public ClientRule {
  private:
   const std::shared_ptr<const SharedParts> parts_;
   const bool divides_;  // by the steps in it
-  at::Tensor sum_;      // [d] or undefined
+  const double commit_factor_;
+  at::Tensor sum_;  // [d] or undefined
 };
+
+// Of clients of one speed every commit is n - 1 versions late.
+double adaptive_factor(const RoleContext& client) {
+  return 1.0 / (client.clients > 0 ? client.clients : client.ranks);
+}
 
 class AdaptiveSlice final : public SliceRule {
  public:
@@ -67,7 +76,7 @@ ServerRule steps_rule(const std::string& name, bool divides) {
     plan.local.steps = read_local_steps(keys);
   };
   rule.client = [divides](const RoleContext& client, LocalUpdate&) -> std::unique_ptr<ClientRule> {
-    return std::make_unique<StepsClient>(client, divides);
+    return std::make_unique<StepsClient>(client, divides, 1);
   };
   rule.slice = [](const ServerContext&) { return std::make_unique<SliceRule>(); };
   return rule;
@@ -88,6 +97,9 @@ const ServerRule& agn_rule() {
 const ServerRule& adaptive_rule() {
   static const ServerRule rule = [] {
     ServerRule adaptive = steps_rule("adaptive", false);
+    adaptive.client = [](const RoleContext& client, LocalUpdate&) -> std::unique_ptr<ClientRule> {
+      return std::make_unique<StepsClient>(client, false, adaptive_factor(client));
+    };
     adaptive.slice = [](const ServerContext&) -> std::unique_ptr<SliceRule> {
       return std::make_unique<AdaptiveSlice>();
     };

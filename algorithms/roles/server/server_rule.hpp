@@ -25,8 +25,8 @@ class ClientRule {
   virtual FrozenTensor offer(const ModelState& model, std::int64_t held) = 0;
   // Rules that take turns: the commit to one server, whose slice of theta was granted.
   virtual at::Tensor commit_at(const Slice&, const FrozenTensor& theta, const ModelState& model);
-  // By which a server multiplies an offer that is added to theta at `model`'s clock, where it does
-  // not depend on its staleness.
+  // By which a server multiplies an offer that is added to theta at `model`'s clock; where it
+  // depends on its staleness, among clients of one speed.
   virtual double commit_factor(const ModelState&) const { return 1; }
   // x after an exchange; `answer`: [d], theta, or the rule's own value.
   virtual void take(Env& env, ModelState& model, FrozenTensor answer) = 0;

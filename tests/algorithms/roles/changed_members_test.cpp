@@ -203,6 +203,10 @@ TEST(ChangedMembers, SymmetricGossipKeepsAllWeightsAndTheMeanOfTheModels) {
                                             {{"update", "before"}},
                                             {{"overlap", "true"}, {"staleness", "1"}},
                                             {{"overlap", "true"}, {"local_steps", "3"}},
+                                            {{"overlap", "true"},
+                                             {"staleness", "2"},
+                                             {"compress", "top-k"},
+                                             {"density", "0.3"}},
                                             {{"topology", "star"}}})
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
       SCOPED_TRACE(name_of(keys) + ", seed=" + std::to_string(seed));

@@ -176,5 +176,56 @@ TEST_F(ChangedWiring, OptimizersContinue) {
     }
 }
 
+// What compression has left over is divided by the number of present members, when it is sent as
+// when another wiring takes it over: where ranks were lost before, the moment of that change makes
+// no difference.
+TEST_F(ChangedWiring, AResidualCountsAmongThePresentMembersWheneverItIsGiven) {
+  const Keys top_k = {{"compress", "top-k"}, {"density", "0.3"}};
+  for (const Keys& keys : {Keys{{"exchange", "aggregate"}} + top_k,
+                           Keys{{"exchange", "aggregate"}, {"overlap", "true"}} + top_k,
+                           Keys{{"exchange", "aggregate"}, {"compress", "int8"}},
+                           Keys{{"exchange", "aggregate"}, {"pack", "difference"}} + top_k})
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      SCOPED_TRACE(name_of(keys) + ", seed=" + std::to_string(seed));
+      WorldConfig config = sim::changing_config(keys, 5, seed);
+      config.horizon = {24, 6};
+      const auto end_of = [&](std::int64_t later) {
+        RoleWorld world(config, gradient_of);
+        world.start();
+        world.run_until(static_cast<std::int64_t>(60 + world.rng()() % 100));
+        world.kill(static_cast<Rank>(seed % 5));
+        world.change_members();
+        world.run_until(world.event_count() + later);
+        world.change_wiring(sim::plan_of({{"exchange", "aggregate"}}));
+        world.run();
+        EXPECT_EQ(world.model(world.members().front()).step, 24);
+        return world.z(world.members().front());
+      };
+      const at::Tensor at_once = end_of(0);
+      for (const std::int64_t later : {40, 150})
+        EXPECT_LT(distance(end_of(later), at_once), 1e-4) << later << " events later";
+    }
+}
+
+// Steps that no server has enter the common model with the factor of a commit: all of it, or, where
+// a server divides by the staleness, as among clients of one speed.
+TEST_F(ChangedWiring, ServersCountWhatClientsHadNotCommitted) {
+  for (const auto& [rule, factor] :
+       {std::pair("downpour", 1.0), std::pair("adaptive", 1.0 / 4)}) {
+    SCOPED_TRACE(rule);
+    const Keys keys = {{"exchange", "server"}, {"rule", rule}, {"local_steps", "20"}};
+    RoleWorld world(sim::changing_config(keys, 4, 1), gradient_of);
+    const at::Tensor start = at::arange(kDimension).to(at::kFloat);
+    world.begin_at(start);
+    world.start();
+    world.run_until(30);
+    ASSERT_EQ(counted(world, 4, EventKind::committed)[0], 0) << "nothing is left to be given";
+    world.change_wiring(sim::plan_of({{"exchange", "aggregate"}}));
+    const at::Tensor expected =
+        start.to(at::kDouble) - sim::kChangingRate * factor * world.gradients();
+    EXPECT_LT(distance(world.z(0), expected.to(at::kFloat)), 1e-5);
+  }
+}
+
 }  // namespace changed_wiring_test
 }  // namespace grapevine

@@ -525,7 +525,6 @@ TEST(RunningSums, WhatCannotBeIsRefusedWithItsReason) {
   expect_refused({{"averaging", "biased"}}, "weights other than 1");
   expect_refused({{"overlap", "false"}}, "for ever");
   expect_refused({{"compress", "int8"}}, "replicas");
-  expect_refused({{"tracking", "true"}}, "estimate");
   expect_refused({{"quasi_global", "0.5"}}, "1/w times as far");
   expect_refused({{"update", "after"}}, "overlap");
   EXPECT_EQ(sim::refusal_of(kSums), "accepted");
