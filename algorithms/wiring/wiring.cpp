@@ -11,9 +11,17 @@
 namespace grapevine {
 namespace {
 
-std::vector<std::string> key_names() {
+bool is_key(const LevelKey& name) {
+  if (name.level > 0 && name.key == kGroupRanksKey) return true;
+  const std::vector<KeyInfo>& keys = wiring_keys();
+  return std::any_of(keys.begin(), keys.end(),
+                     [&name](const KeyInfo& info) { return info.key == name.key; });
+}
+
+std::vector<std::string> key_names(bool of_level) {
   std::vector<std::string> names;
   for (const KeyInfo& info : wiring_keys()) names.push_back(info.key);
+  if (of_level) names.emplace_back(kGroupRanksKey);
   return names;
 }
 
@@ -197,13 +205,10 @@ LevelKey level_key(const std::string& name) {
 Expected<void> Wiring::set(const std::string& key, const std::string& value) {
   if (has_control_characters(key))
     return bad_input("the name of a wiring key has control characters: give a name without them");
-  std::vector<std::string> valid = key_names();
   const LevelKey of_level = level_key(key);
   if (of_level.level > kMostLevels)
     return bad_input("wiring." + key + ": at most " + std::to_string(kMostLevels) + " levels");
-  if (of_level.level > 0) valid.push_back(kGroupRanksKey);
-  if (std::find(valid.begin(), valid.end(), of_level.key) == valid.end())
-    return unknown_name("wiring key", key, valid);
+  if (!is_key(of_level)) return unknown_name("wiring key", key, key_names(of_level.level > 0));
   if (value.empty()) return bad_input("wiring." + key + " is empty: give a value");
   if (has_control_characters(value))
     return bad_input("wiring." + key + " has control characters: give a value without them");

@@ -86,12 +86,14 @@ Expected<void> set_levels(Wiring& wiring, const toml::node& node, bool has_other
 
 // In the order of the levels and of the key table.
 std::vector<ResolvedKey> given_keys(const Wiring& wiring) {
-  std::vector<std::string> order = {kGroupRanksKey};
-  for (const KeyInfo& info : wiring_keys()) order.push_back(info.key);
-  const auto place_of = [&](const std::string& name) {
+  const std::vector<KeyInfo>& order = wiring_keys();
+  const auto place_of = [&order](const std::string& name) {
     const LevelKey key = level_key(name);
     const std::int32_t level = key.level > 0 ? key.level : kMostLevels + 1;
-    return std::pair(level, std::find(order.begin(), order.end(), key.key));
+    const auto place = std::find_if(order.begin(), order.end(),
+                                    [&key](const KeyInfo& info) { return info.key == key.key; });
+    // The number of ranks is no key of the table, and the first of its level.
+    return std::pair(level, place == order.end() ? -1 : place - order.begin());
   };
   std::vector<ResolvedKey> keys;
   for (const auto& [name, value] : wiring.keys()) keys.push_back({name, value, true, ""});

@@ -1,5 +1,6 @@
 // read_up_to: files that a user names and that may be larger than they ought to be.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <istream>
 #include <string>
@@ -8,9 +9,15 @@ namespace grapevine {
 
 // The rest of `in`; of more than `most` bytes the first `most` + 1.
 inline std::string read_up_to(std::istream& in, std::size_t most) {
-  std::string text(most + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(in.gcount()));
+  constexpr std::size_t kFirst = 4096;
+  std::string text;
+  // Most files are far smaller than they may be: memory grows with what there is.
+  while (in && text.size() <= most) {
+    const std::size_t had = text.size();
+    text.resize(had + std::min(std::max(had, kFirst), most + 1 - had));
+    in.read(&text[had], static_cast<std::streamsize>(text.size() - had));
+    text.resize(had + static_cast<std::size_t>(in.gcount()));
+  }
   return text;
 }
 

@@ -25,13 +25,24 @@ constexpr std::size_t kLargestFile = 1 << 20;  // bytes
 // The parser of TOML needs stack for each part of a dotted key.
 constexpr int kMostDots = 1000;
 
-// Options that a file may name.
+// Whether a file may name the option.
+bool is_of_files(const std::string& name) { return name != "help" && name != "help-all"; }
+
 std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames())
-      if (name != "help" && name != "help-all") names.push_back(name);
+      if (is_of_files(name)) names.push_back(name);
   return names;
+}
+
+// Null where a file may not name it, or it is unknown.
+CLI::Option* option_named(CLI::App& app, const std::string& name) {
+  if (!is_of_files(name)) return nullptr;
+  for (CLI::Option* option : app.get_options())
+    for (const std::string& its_name : option->get_lnames())
+      if (its_name == name) return option;
+  return nullptr;
 }
 
 // As one would type it; nothing for arrays, tables and dates.
@@ -80,10 +91,9 @@ std::string without_name(const std::string& message, const std::string& name) {
 }
 
 Expected<void> apply(CLI::App& app, const FileKey& key, const toml::node& value, Places& places) {
-  const std::vector<std::string> valid = option_names(app);
-  if (std::find(valid.begin(), valid.end(), key.name) == valid.end())
-    return bad_input(key.place + ": " + unknown_name("option", key.key, valid).message);
-  CLI::Option* option = app.get_option("--" + key.name);
+  CLI::Option* option = option_named(app, key.name);
+  if (option == nullptr)
+    return bad_input(key.place + ": " + unknown_name("option", key.key, option_names(app)).message);
   const bool adds_up = option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
   // The environment or the command line has precedence.
   if (option->count() > 0 && !adds_up) return {};

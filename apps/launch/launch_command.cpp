@@ -27,7 +27,7 @@
 #include "apps/launch/child_process.hpp"
 #include "apps/launch/launch_job.hpp"
 #include "apps/launch/launch_plan.hpp"
-#include "apps/train/train_options.hpp"
+#include "apps/train/options/given_folders.hpp"
 #include "messages/text/names.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp/tls/tls_context.hpp"

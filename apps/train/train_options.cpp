@@ -13,7 +13,6 @@
 #include "apps/console/verb_options.hpp"
 #include "apps/train/options/option_traits.hpp"
 #include "apps/train/options/two_algorithms.hpp"
-#include "apps/train/resume/saved_job.hpp"
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/models.hpp"
 #include "messages/text/control_characters.hpp"
@@ -290,22 +289,6 @@ std::string given_folder(const TrainOptions& options) {
       fs::exists(fs::path(options.resume) / "checkpoint", ignored))
     return options.resume;
   return "";
-}
-
-GivenFolders given_folders(const std::vector<std::string>& arguments) {
-  CLI::App app;
-  TrainOptions options;
-  declare_train_options(app, options);
-  try {
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
-  } catch (const CLI::ParseError&) {
-    return {};
-  }
-  std::error_code ignored;
-  const bool readable_again = std::filesystem::is_regular_file(options.job_file, ignored);
-  if (readable_again && !read_job_file(app, options)) return {};
-  if (options.resume == "auto" && !settle_resume(options)) return {};
-  return {given_folder(options), options.resume};
 }
 
 Expected<void> settle_length(const CLI::App& app, TrainOptions& options) {

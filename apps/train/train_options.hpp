@@ -165,15 +165,6 @@ std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOp
 // The folder that was asked for, by --out or by resuming the run in it; empty: none was.
 std::string given_folder(const TrainOptions& options);
 
-struct GivenFolders {
-  std::string out;     // from given_folder()
-  std::string resume;  // --resume
-};
-
-// Of `train` with these arguments, in this environment. Both are empty where the arguments are
-// wrong. A job file that can be read only once, such as a pipe, is left to `train`.
-GivenFolders given_folders(const std::vector<std::string>& arguments);
-
 // runs/<date>-<algorithm>: where --out is not given.
 std::string dated_folder(const std::string& algorithm);
 

@@ -1,6 +1,7 @@
 #include "messages/text/nearest_name.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 namespace grapevine {
@@ -41,6 +42,28 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   return table.back();
 }
 
+// How often each letter is in a name.
+using Letters = std::array<std::size_t, 256>;
+
+Letters letters_of(const std::string& name) {
+  Letters letters{};
+  for (const char c : name) ++letters[static_cast<unsigned char>(c)];
+  return letters;
+}
+
+// The letters that two names do not share take a slip each, wherever they are: no edit distance is
+// smaller, and this is quickly counted. By value: those of `b` are taken from `of_a`.
+std::size_t least_slips(const std::string& a, Letters of_a, const std::string& b) {
+  std::size_t shared = 0;
+  for (const char c : b) {
+    std::size_t& left = of_a[static_cast<unsigned char>(c)];
+    if (left == 0) continue;
+    --left;
+    ++shared;
+  }
+  return std::max(a.size(), b.size()) - shared;
+}
+
 // At most half of what was typed behind the group that both are in ("wiring.").
 std::size_t most_slips(const std::string& typed, const std::string& other) {
   const std::size_t dot = typed.rfind('.');
@@ -61,12 +84,12 @@ std::optional<std::string> nearest_name(const std::string& name,
     if (begins && (best == nullptr || candidate.size() < best->size())) best = &candidate;
   }
   if (best != nullptr) return *best;
+  const Letters letters = letters_of(typed);
   std::size_t best_distance = std::max<std::size_t>(1, typed.size() / 2) + 1;
   for (const std::string& candidate : valid) {
     const std::string other = without_dashes(candidate);
-    // As many insertions or deletions at least; without a table for a name of a mebibyte.
-    const std::size_t longer = std::max(typed.size(), other.size());
-    if (longer - std::min(typed.size(), other.size()) >= best_distance) continue;
+    // Most names are too far away; no table for one of a mebibyte.
+    if (least_slips(typed, letters, other) >= best_distance) continue;
     const std::size_t distance = edit_distance(typed, other);
     if (distance >= best_distance || distance > most_slips(typed, other)) continue;
     best = &candidate;

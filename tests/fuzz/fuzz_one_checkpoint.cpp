@@ -1,8 +1,6 @@
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/run/state_bytes.hpp"
@@ -12,45 +10,33 @@
 namespace grapevine {
 namespace {
 
-namespace fs = std::filesystem;
-
-// A checkpoint of two ranks, whose job.json is in memory.
+// A checkpoint of two ranks.
 class CheckpointFolder {
  public:
-  CheckpointFolder()
-      : path_(fs::temp_directory_path() /
-              ("grapevine-fuzz-checkpoint-" + std::to_string(::getpid()))) {
-    fs::remove_all(path_);
-    fs::create_directories(path_);
-    fs::create_symlink(job.path(), path_ / "job.json");
+  CheckpointFolder() {
     StateDict state;
     state.put("reported", std::int64_t{7});
     const std::vector<char> bytes = to_bytes(state);
-    for (const char* name : {"rank-0000.pt", "rank-0001.pt"})
-      std::ofstream(path_ / name, std::ios::binary)
-          .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    rank_.fill({bytes.data(), bytes.size()});
+    folder_.add("job.json", job_);
+    for (const char* name : {"rank-0000.pt", "rank-0001.pt"}) folder_.add(name, rank_);
   }
-  ~CheckpointFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
+
+  std::string fill(std::string_view job) {
+    job_.fill(job);
+    return folder_.path();
   }
-  CheckpointFolder(const CheckpointFolder&) = delete;
-  CheckpointFolder& operator=(const CheckpointFolder&) = delete;
-
-  std::string path() const { return path_.string(); }
-
-  fuzzing::ScratchFile job;
 
  private:
-  const fs::path path_;
+  fuzzing::ScratchFile job_, rank_;
+  const fuzzing::ScratchFolder folder_{"checkpoint"};
 };
 
 }  // namespace
 
 void fuzz_one_checkpoint(const std::uint8_t* data, std::size_t size) {
-  static const CheckpointFolder folder;
-  folder.job.fill(fuzzing::text_of(data, size));
-  const auto checkpoint = read_checkpoint(folder.path());
+  static CheckpointFolder folder;
+  const auto checkpoint = read_checkpoint(folder.fill(fuzzing::text_of(data, size)));
   if (!checkpoint) return check_one_line(checkpoint.error());
   GRAPEVINE_CHECK(checkpoint->reported().size() == checkpoint->ranks.size(), "ranks are missing");
   const JobIdentity present = {{"algorithm", "sgp"}, {"steps", "10"}, {"world size", "2"}};

@@ -1,9 +1,6 @@
-#include <unistd.h>
-
-#include <array>
-#include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "apps/zoo/data/images/image_file.hpp"
 #include "apps/zoo/data/makers.hpp"
@@ -13,36 +10,25 @@
 namespace grapevine {
 namespace {
 
-namespace fs = std::filesystem;
-
-// Two files in memory under all names that the readers look for.
+// Two files under all names that the readers look for.
 class DataFolder {
  public:
-  DataFolder()
-      : path_(fs::temp_directory_path() / ("grapevine-fuzz-data-" + std::to_string(::getpid()))) {
-    fs::remove_all(path_);
-    fs::create_directories(path_);
+  DataFolder() {
     for (const std::string split : {"train", "t10k"}) {
-      fs::create_symlink(first.path(), path_ / (split + "-images-idx3-ubyte"));
-      fs::create_symlink(second.path(), path_ / (split + "-labels-idx1-ubyte"));
+      folder_.add(split + "-images-idx3-ubyte", first);
+      folder_.add(split + "-labels-idx1-ubyte", second);
     }
     for (const char* batch : {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4",
                               "data_batch_5", "test_batch"})
-      fs::create_symlink(first.path(), path_ / (std::string(batch) + ".bin"));
+      folder_.add(std::string(batch) + ".bin", first);
   }
-  ~DataFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  DataFolder(const DataFolder&) = delete;
-  DataFolder& operator=(const DataFolder&) = delete;
 
-  std::string path() const { return path_.string(); }
+  std::string path() const { return folder_.path(); }
 
   fuzzing::ScratchFile first, second;
 
  private:
-  const fs::path path_;
+  const fuzzing::ScratchFolder folder_{"data"};
 };
 
 void check_data_set(const MadeDataSet& made) {
@@ -60,7 +46,7 @@ void check_data_set(const MadeDataSet& made) {
 
 // Small ones alone: the size that a header states is bounded by ImageFile::kMaxPixels.
 void check_image(const std::string& path) {
-  constexpr std::int64_t kMostPixels = 1 << 16;
+  constexpr std::int64_t kMostPixels = 1 << 12;
   const auto file = ImageFile::open(path);
   if (!file) return check_one_line(file.error());
   if (std::int64_t{file->extent().width} * file->extent().height > kMostPixels) return;
@@ -78,7 +64,7 @@ void check_image(const std::string& path) {
 
 void fuzz_one_data(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return;
-  static const DataFolder folder;
+  static DataFolder folder;
   std::string_view bytes = fuzzing::text_of(data, size).substr(1);
   switch (data[0] % 4) {
     case 0:

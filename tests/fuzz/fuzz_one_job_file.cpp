@@ -39,7 +39,7 @@ void check_travelling(const std::vector<std::string>& arguments) {
 }  // namespace
 
 void fuzz_one_job_file(const std::uint8_t* data, std::size_t size) {
-  static const fuzzing::ScratchFile file;
+  static fuzzing::ScratchFile file;
   static TrainCommandLine command;
   file.fill(fuzzing::text_of(data, size));
   command.reset();

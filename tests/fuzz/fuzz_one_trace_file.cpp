@@ -1,8 +1,7 @@
-#include <unistd.h>
-
 #include <array>
-#include <filesystem>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "messages/trace/merged_trace.hpp"
 #include "tests/fuzz/fuzz_targets.hpp"
@@ -13,34 +12,29 @@
 namespace grapevine {
 namespace {
 
-namespace fs = std::filesystem;
-
-// A folder whose files are in memory.
-class TraceInputFolder {
+// The files of the input, and a folder for each number of them.
+class TraceInputFolders {
  public:
-  TraceInputFolder()
-      : path_(fs::temp_directory_path() / ("grapevine-fuzz-" + std::to_string(::getpid()))) {
-    fs::remove_all(path_);
-    fs::create_directories(path_);
-    for (std::size_t i = 0; i < files_.size(); ++i)
-      fs::create_symlink(files_[i].path(), path_ / (std::to_string(i) + ".gvtrace"));
+  TraceInputFolders() {
+    for (std::size_t count = 1; count <= files_.size(); ++count)
+      for (std::size_t i = 0; i < count; ++i)
+        folders_[count - 1].add(std::to_string(i) + ".gvtrace", files_[i]);
   }
-  ~TraceInputFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TraceInputFolder(const TraceInputFolder&) = delete;
-  TraceInputFolder& operator=(const TraceInputFolder&) = delete;
 
-  void fill(std::string_view input) const {
-    for (const fuzzing::ScratchFile& file : files_)
-      file.fill(fuzzing::trace_file_of(fuzzing::take_until(fuzzing::kEndOfFile, input)));
+  // The folder that has them.
+  std::string fill(std::string_view input) {
+    std::size_t count = 0;
+    do
+      files_[count++].fill(fuzzing::trace_file_of(fuzzing::take_until(fuzzing::kEndOfFile, input)));
+    while (!input.empty() && count < files_.size());
+    return folders_[count - 1].path();
   }
-  std::string path() const { return path_.string(); }
 
  private:
-  const fs::path path_;
   std::array<fuzzing::ScratchFile, fuzzing::kTraceInputFiles> files_;
+  std::array<fuzzing::ScratchFolder, fuzzing::kTraceInputFiles> folders_ = {
+      fuzzing::ScratchFolder("trace-1"), fuzzing::ScratchFolder("trace-2"),
+      fuzzing::ScratchFolder("trace-3")};
 };
 
 std::vector<TraceRecord> all_records(MergedTrace& trace) {
@@ -59,9 +53,8 @@ std::vector<TraceRecord> all_records(MergedTrace& trace) {
 }  // namespace
 
 void fuzz_one_trace_file(const std::uint8_t* data, std::size_t size) {
-  static const TraceInputFolder folder;
-  folder.fill(fuzzing::text_of(data, size));
-  auto trace = MergedTrace::open(folder.path());
+  static TraceInputFolders folders;
+  auto trace = MergedTrace::open(folders.fill(fuzzing::text_of(data, size)));
   if (!trace) return check_one_line(trace.error());
   const std::vector<TraceRecord> once = all_records(*trace);
   GRAPEVINE_CHECK(all_records(*trace) == once, "a second reading gives other records");

@@ -4,7 +4,7 @@
 
 namespace grapevine {
 
-std::vector<std::string> data_names() { return {"glyphs"}; }
+std::vector<std::string> data_specs() { return {"glyphs[:N]"}; }
 std::vector<std::string> model_names() { return {"lenet"}; }
 
 }  // namespace grapevine

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "messages/random.hpp"
 
 namespace grapevine {
@@ -82,6 +86,40 @@ TEST(UnknownName, OneTypoAlwaysFindsTheName) {
     }
     EXPECT_NE(unknown_name("topology", typed, kValid).message.find("'" + meant + "'?"),
               std::string::npos)
+        << typed;
+  }
+}
+
+// One slip behind the first letter.
+void slip(std::string& typed, Rng& rng) {
+  const std::size_t at = 1 + rng() % (typed.size() - 2);
+  switch (rng() % 4) {
+    case 0:
+      typed[at] = static_cast<char>('a' + rng() % 26);
+      break;
+    case 1:
+      typed.erase(at, 1);
+      break;
+    case 2:
+      typed.insert(at, 1, static_cast<char>('a' + rng() % 26));
+      break;
+    default:
+      std::swap(typed[at], typed[at + 1]);
+  }
+}
+
+TEST(UnknownName, SlipsInHalfOfTheLettersFindTheName) {
+  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    std::string meant;
+    for (std::size_t i = 8 + rng() % 20; i > 0; --i)
+      meant += static_cast<char>('a' + rng() % (1 + seed % 26));
+    std::string typed = meant;
+    for (std::size_t slips = meant.size() / 3; slips > 0; --slips) slip(typed, rng);
+    if (meant.size() / 3 > typed.size() / 2) continue;  // most were letters too few
+    const std::vector<std::string> valid = {"ABCDEFGHIJ", meant, "KLMNOPQRSTUVW"};
+    EXPECT_NE(unknown_name("key", typed, valid).message.find("'" + meant + "'?"), std::string::npos)
         << typed;
   }
 }

@@ -13,7 +13,9 @@
 namespace grapevine {
 namespace {
 
-constexpr std::size_t kChunk = std::size_t{1} << 20;
+// What is unpacked at once: as much as there is already, within these bounds.
+constexpr std::size_t kLeastChunk = std::size_t{1} << 14;
+constexpr std::size_t kMostChunk = std::size_t{1} << 24;
 
 struct GzClose {
   void operator()(gzFile file) const { gzclose_r(file); }
@@ -60,13 +62,14 @@ Expected<Bytes> read_maybe_gzipped(const std::string& path, std::int64_t limit) 
   errno = 0;
   const GzHandle file(gzopen(path.c_str(), "rb"));
   if (file == nullptr) return cannot_read(path);
-  gzbuffer(file.get(), 1U << 17);
+  gzbuffer(file.get(), 1U << 16);
   Bytes bytes;
   int got = 1;
   while (got > 0) {
     const std::size_t filled = bytes.size();
-    bytes.resize(filled + kChunk);
-    got = gzread(file.get(), bytes.data() + filled, kChunk);
+    const std::size_t chunk = std::clamp(filled, kLeastChunk, kMostChunk);
+    bytes.resize(filled + chunk);
+    got = gzread(file.get(), bytes.data() + filled, static_cast<unsigned>(chunk));
     bytes.resize(filled + static_cast<std::size_t>(std::max(got, 0)));
     if (static_cast<std::int64_t>(bytes.size()) > limit) return too_large(path, limit);
   }
