@@ -448,7 +448,8 @@ Expected<void> TorchCompute::reduce_gradients(const at::Tensor& loss, bool first
   };
   GradientBuckets buckets(parameters_, buckets_, flat, /*adds=*/!first,
                           config_.scale_loss ? 1 / loss_scale_.factor() : 1, reduce);
-  backward_by_parameter(loss, parameters_, [&buckets](std::size_t i, const at::Tensor& gradient) {
+  backward_by_parameter(loss, parameters_, [&](std::size_t i, const at::Tensor& gradient) {
+    const auto scope = config_.runtime->enter(Stream::compute);  // also on the engine's thread
     buckets.add(i, gradient);
   });
   buckets.finish();

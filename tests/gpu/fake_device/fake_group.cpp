@@ -130,13 +130,15 @@ class FakeGroup final : public GradientGroup {
   Expected<void> collective(
       const char* name, std::size_t replica, const at::Tensor& operand, const float* sent,
       std::int64_t n, const std::function<void(std::size_t, const std::vector<float>&)>& take) {
-    History& history = block_of(operand)->history;
+    const auto offset = static_cast<std::uint64_t>(operand.storage_offset()) * sizeof(float);
+    const Access used(&block_of(operand)->history, offset,
+                      offset + static_cast<std::uint64_t>(operand.nbytes()));
     const std::size_t stream = stream_of_operation(operand.device().index(), block_of(operand));
     set_clock(replica, order().now(stream));
     files_.at(replica)->write(sent, n);
     if (auto all = barrier(); !all) return all;
     wait_for_streams(stream);
-    const std::uint64_t time = order().run(name, stream, {&history}, {&history});
+    const std::uint64_t time = order().run(name, stream, {used}, {used});
     set_clock(replica, {{stream, time}});
     for (std::size_t i = 0; i < replicas_; ++i) take(i, files_[i]->read(n));
     if (auto all = barrier(); !all) return all;

@@ -74,9 +74,9 @@ class FakeRuntime final : public DeviceRuntime {
     const bool up = from.is_cpu(), down = to.is_cpu();
     GRAPEVINE_CHECK(!(up && down), "a copy from host to host");
     const std::string name = up ? "upload" : down ? "download" : "copy between devices";
-    std::vector<History*> reads, writes;
-    if (!up) reads.push_back(&block_of(from)->history);
-    if (!down) writes.push_back(&block_of(to)->history);
+    std::vector<Access> reads, writes;
+    if (!up) reads.emplace_back(&block_of(from)->history);
+    if (!down) writes.emplace_back(&block_of(to)->history);
     const std::uint64_t time = order().run(name, order_of(stream), reads, writes);
     std::memcpy(place(to), place(from), from.nbytes());
     const at::Tensor& host = up ? from : to;

@@ -24,6 +24,16 @@ Block* block_of(const at::Tensor& t) {
   return static_cast<Block*>(t.storage().data_ptr().get_context());
 }
 
+// All between the first and the last of its elements.
+Access access_to(const at::Tensor& t) {
+  std::int64_t last = t.storage_offset();
+  for (std::int64_t d = 0; d < t.dim(); ++d)
+    if (t.size(d) > 0) last += (t.size(d) - 1) * t.stride(d);
+  const auto size = static_cast<std::uint64_t>(t.element_size());
+  return {&block_of(t)->history, static_cast<std::uint64_t>(t.storage_offset()) * size,
+          static_cast<std::uint64_t>(last + 1) * size};
+}
+
 void free_block(void* block) { release(static_cast<Block*>(block)); }
 
 at::Tensor tensor_on(c10::Storage storage, c10::DispatchKey key, at::IntArrayRef sizes,
@@ -147,11 +157,11 @@ class Call {
       TORCH_CHECK(t.dim() == 0, name_, ": an operand is on the host, others are on a device");
   }
 
-  std::vector<History*> histories(bool written) const {
-    std::vector<History*> found;
+  std::vector<Access> histories(bool written) const {
+    std::vector<Access> found;
     for (const Operand& each : operands_)
       if (each.written == written && each.original.storage().nbytes() > 0)
-        found.push_back(&block_of(each.original)->history);
+        found.push_back(access_to(each.original));
     return found;
   }
 

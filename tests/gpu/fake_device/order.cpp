@@ -1,6 +1,7 @@
 #include "tests/gpu/fake_device/order.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace grapevine::fake {
 namespace {
@@ -45,36 +46,69 @@ bool Order::covers(std::size_t stream, const History::Use& use) {
          contains(host_, use.stream, use.time);
 }
 
-void Order::check(const std::string& operation, std::size_t stream, const History::Use& before,
-                  const char* what, const History& block) {
-  if (covers(stream, before) || violations_.size() >= kMostViolations) return;
+void Order::check(const std::string& operation, std::size_t stream, const Access& now,
+                  const History::Use& before, const char* what) {
+  const bool apart = before.end <= now.begin || now.end <= before.begin;
+  if (apart || covers(stream, before) || violations_.size() >= kMostViolations) return;
   violations_.push_back("'" + operation + "' in " + names_[stream] + " " + what + " '" +
                         before.operation + "' in " + names_[before.stream] +
-                        ", for which it has not waited (" + std::to_string(block.bytes) +
+                        ", for which it has not waited (" + std::to_string(now.block->bytes) +
                         " bytes)");
 }
 
+namespace {
+
+// `use` as the last one of its stream, and for the bytes of those before it as well.
+void note(std::map<std::size_t, History::Use>& uses, History::Use use) {
+  const auto [found, fresh] = uses.try_emplace(use.stream, use);
+  if (fresh) return;
+  use.begin = std::min(use.begin, found->second.begin);
+  use.end = std::max(use.end, found->second.end);
+  found->second = use;
+}
+
+// Those that are overwritten: work that waits for the writer waits for them.
+void forget_within(std::map<std::size_t, History::Use>& uses, const Access& written) {
+  for (auto each = uses.begin(); each != uses.end();)
+    each = each->second.begin >= written.begin && each->second.end <= written.end ? uses.erase(each)
+                                                                                  : std::next(each);
+}
+
+}  // namespace
+
 std::uint64_t Order::run(const std::string& operation, std::size_t stream,
-                         const std::vector<History*>& reads, const std::vector<History*>& writes) {
+                         const std::vector<Access>& reads, const std::vector<Access>& writes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++calls_[operation];
   join(clocks_[stream], host_);
-  for (const auto* blocks : {&reads, &writes})
-    for (History* block : *blocks)
-      if (!block->has_home) allocate_in(*block, stream);
+  for (const auto* accesses : {&reads, &writes})
+    for (const Access& each : *accesses)
+      if (!each.block->has_home) allocate_in(*each.block, stream);
   const std::uint64_t time = ++clocks_[stream][stream];
-  const History::Use use{stream, time, operation};
-  for (History* block : reads)
-    check(operation, stream, block->write, "reads what was written by", *block);
-  for (History* block : writes) {
-    check(operation, stream, block->write, "overwrites what was written by", *block);
-    for (const auto& [reader, read] : block->reads)
-      check(operation, stream, read, "overwrites what is read by", *block);
+  for (const auto* accesses : {&reads, &writes}) {
+    const bool overwrites = accesses == &writes;
+    const char* const what =
+        overwrites ? "overwrites what was written by" : "reads what was written by";
+    for (const Access& each : *accesses) {
+      for (const auto& [writer, write] : each.block->writes)
+        check(operation, stream, each, write, what);
+      if (!overwrites) continue;
+      for (const auto& [reader, read] : each.block->reads)
+        check(operation, stream, each, read, "overwrites what is read by");
+    }
   }
-  for (History* block : reads) block->reads[stream] = block->uses[stream] = use;
-  for (History* block : writes) {
-    block->write = block->uses[stream] = use;
-    block->reads.clear();
+  const auto use_of = [&](const Access& each) {
+    return History::Use{stream, time, operation, each.begin, each.end};
+  };
+  for (const Access& each : reads) {
+    note(each.block->reads, use_of(each));
+    each.block->uses[stream] = {stream, time, operation};
+  }
+  for (const Access& each : writes) {
+    forget_within(each.block->writes, each);
+    forget_within(each.block->reads, each);
+    note(each.block->writes, use_of(each));
+    each.block->write = each.block->uses[stream] = {stream, time, operation};
   }
   return time;
 }
@@ -103,13 +137,15 @@ void Order::allocate_in(History& block, std::size_t stream) {
   join(clocks_[stream], host_);
   block.write = {stream, ++clocks_[stream][stream], "allocation"};
   block.uses[stream] = block.write;
+  block.writes = {{stream, block.write}};
 }
 
-void Order::freed(const History& block) {
+void Order::freed(History& block) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [stream, use] : block.uses)
     if (block.recorded.count(stream) == 0)
-      check("the next owner of the memory", block.home, use, "overwrites what is used by", block);
+      check("the next owner of the memory", block.home, Access(&block), use,
+            "overwrites what is used by");
 }
 
 void Order::record_stream(History& block, std::size_t stream) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -29,14 +30,27 @@ struct History {
     std::size_t stream = 0;
     std::uint64_t time = 0;
     std::string operation;  // with its stream
+    // Bytes of the block; of several uses of a stream: of all of them.
+    std::uint64_t begin = 0, end = std::numeric_limits<std::uint64_t>::max();
   };
   std::size_t home = 0;  // the stream in which it was allocated, or else first used
   bool has_home = false;
   std::uint64_t bytes = 0;
-  Use write;                         // the last one; time 0: none
-  std::map<std::size_t, Use> reads;  // the last one since `write`, by stream
-  std::map<std::size_t, Use> uses;   // the last one, by stream
-  std::set<std::size_t> recorded;    // streams of which the allocator knows
+  Use write;                          // the last one; time 0: none
+  std::map<std::size_t, Use> writes;  // the last one, by stream, without those overwritten since
+  std::map<std::size_t, Use> reads;   // the last one, by stream, likewise
+  std::map<std::size_t, Use> uses;    // the last one, by stream
+  std::set<std::size_t> recorded;     // streams of which the allocator knows
+};
+
+// What an operation uses of a block: bytes [begin, end). Parts of a block that do not overlap may
+// be used in any order.
+struct Access {
+  Access(History* of, std::uint64_t from = 0,  // NOLINT(google-explicit-constructor): a whole block
+         std::uint64_t to = std::numeric_limits<std::uint64_t>::max())
+      : block(of), begin(from), end(to) {}
+  History* block;
+  std::uint64_t begin, end;
 };
 
 // Faults of the device, as if a caller had forgotten something.
@@ -71,13 +85,13 @@ class Order {
 
   // Work in `stream` that reads and writes those blocks.
   std::uint64_t run(const std::string& operation, std::size_t stream,
-                    const std::vector<History*>& reads, const std::vector<History*>& writes);
+                    const std::vector<Access>& reads, const std::vector<Access>& writes);
   // Work in no stream, of hardware beside the device: only the host can have waited for others.
   void run_outside(const std::string& operation, const History* reads, const History* writes);
   // Without `stream`: in that of its first use.
   void allocated(History& block, std::optional<std::size_t> stream);
   // The memory returns to the allocator, which gives it to work of the block's home stream.
-  void freed(const History& block);
+  void freed(History& block);
   void record_stream(History& block, std::size_t stream);
 
   Clock now(std::size_t stream);
@@ -100,8 +114,8 @@ class Order {
  private:
   void allocate_in(History& block, std::size_t stream);
   bool covers(std::size_t stream, const History::Use& use);
-  void check(const std::string& operation, std::size_t stream, const History::Use& before,
-             const char* what, const History& block);
+  void check(const std::string& operation, std::size_t stream, const Access& now,
+             const History::Use& before, const char* what);
 
   std::mutex mutex_;
   std::map<StreamKey, std::size_t> streams_;
