@@ -58,6 +58,7 @@ class WiringChange {
 
  private:
   enum class Stage { none, asked, draining, merging, beginning };
+  friend struct ViewFingerprint;  // of a test that visits all states
 
   Stage stage_ = Stage::none;
   std::int64_t number_ = 0;

@@ -1,5 +1,6 @@
-// A ViewChange and the ViewMembers of three ranks, in every order in which their messages, the ends
-// of gradients, the death of a rank, the news of it and its return may happen.
+// A ViewChange and the ViewMembers of three ranks, one of which may only serve, and a WiringChange,
+// in every order in which their messages, the ends of gradients, the death of a rank, the report of
+// it and its return may happen.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 
 #include "actors/run/peer/view_member.hpp"
 #include "actors/run/supervision/view_change.hpp"
+#include "actors/run/supervision/wiring/wiring_change.hpp"
 
 namespace grapevine {
 
@@ -37,6 +39,11 @@ struct ViewFingerprint {
       out << rank << ':' << closed.operations << ' ';
   }
   static std::int64_t round(const ViewChange& change) { return change.round_; }
+
+  static void add(std::ostream& out, const WiringChange& change) {
+    out << 'w' << static_cast<int>(change.stage_) << ' ' << change.number_ << 'm';
+    for (const Rank rank : change.missing_) out << rank;
+  }
 
   static void add(std::ostream& out, const ViewMember& member, std::int64_t round) {
     out << static_cast<int>(member.stage_) << member.gradient_ends_ << ' ' << member.number_ << ' '
@@ -62,6 +69,7 @@ struct ViewFingerprint {
 namespace every_interleaving_test {
 
 constexpr Rank kRanks = 3;
+constexpr Rank kServer = 2;  // where a plan has one
 
 // Of an exchange among the members of a view: it is answered so many times, to and fro.
 struct Note {
@@ -72,12 +80,16 @@ struct Note {
 struct State {
   std::int64_t view = 0;
 };
+// The part of a rank in the mean of all models, between two wirings.
+struct Part {
+  std::int64_t view = 0;
+};
 // The last of a rank's messages: it has ended.
 struct End {};
 
-using FromSupervisor = std::variant<HoldForView, AskTraffic, CloseView, InstallView>;
-using ToSupervisor = std::variant<Traffic, ViewClosed>;
-using Between = std::variant<Note, State, End>;
+using FromSupervisor = std::variant<HoldForView, AskTraffic, CloseView, InstallView, CheckSettings>;
+using ToSupervisor = std::variant<Traffic, ViewClosed, SettingsChecked, ModelShared>;
+using Between = std::variant<Note, State, Part, End>;
 
 // What a rank has beside its ViewMember, as a Peer does.
 struct Seat {
@@ -90,7 +102,13 @@ struct Seat {
   std::optional<InstallView> installs;  // and waits for a state
   std::int64_t state_of = 0;            // view of the state that has come; 0: none
   std::set<Rank> ended;                 // of which it has heard before its first view
-  std::deque<std::pair<Rank, Note>> early;
+  std::deque<std::pair<Rank, Between>> early;
+  // Of its role: the wiring, whether it is CommonModel, and whose parts of the mean it has then.
+  LiveSettings wiring;
+  ViewKind kind = ViewKind::members;
+  std::vector<Rank> members;
+  std::set<Rank> parts;
+  bool has_mean = false;
 };
 
 struct Plan {
@@ -99,6 +117,8 @@ struct Plan {
   int changes = 0;    // that nothing but a request begins
   std::vector<Rank> mortal;
   bool returns = false;
+  bool serves = false;  // the last rank trains not, and answers the others
+  int wirings = 0;      // changes of the wiring
 };
 
 enum class Fate { delivered, lost };  // of what a dead rank had sent
@@ -107,10 +127,16 @@ enum class Fate { delivered, lost };  // of what a dead rank had sent
 class World {
  public:
   explicit World(const Plan& plan)
-      : plan_(&plan), change_({{0, 1, 2}, {}}), remaining_({0, 1, 2}), changes_(plan.changes) {
+      : plan_(&plan),
+        change_(plan.serves ? TrainingRanks{{0, 1}, {}, {kServer}}
+                            : TrainingRanks{{0, 1, 2}, {}, {}}),
+        remaining_(plan.serves ? std::vector<Rank>{0, 1} : std::vector<Rank>{0, 1, 2}),
+        installed_(remaining_),
+        changes_(plan.changes),
+        wirings_(plan.wirings) {
     for (Rank rank = 0; rank < kRanks; ++rank) {
       seats_[rank].member = ViewMember(rank, kRanks, kRanks);
-      seats_[rank].gradients = plan.gradients;
+      seats_[rank].gradients = serves(rank) ? 0 : plan.gradients;
       compute(seats_[rank]);
     }
   }
@@ -140,7 +166,7 @@ class World {
         add(of("gradient ", rank), [rank](World& world) { world.end_gradient(rank); });
       if (!seat.alive && !is_lost(rank))
         add(of("loss ", rank), [rank](World& world) { world.learn_of_loss(rank); });
-      if (is_lost(rank) && plan_->returns && returned_.count(rank) == 0 && !change_.in_progress() &&
+      if (is_lost(rank) && plan_->returns && returned_.count(rank) == 0 && !is_changing() &&
           !contains(installed_, rank))
         add(of("return ", rank), [rank](World& world) { world.bring_back(rank); });
     }
@@ -150,16 +176,21 @@ class World {
           add(of(fate == Fate::lost ? "silent death " : "death ", rank),
               [rank, fate](World& world) { world.kill(rank, fate); });
     if (timer_) add("timer", [](World& world) { world.fire_timer(); });
-    if (changes_ > 0 && !change_.in_progress())
+    if (changes_ > 0 && !is_changing())
       add("request", [](World& world) {
         --world.changes_;
         world.begin_change();
       });
+    if (wirings_ > 0 && !is_changing()) add("set", [](World& world) { world.ask_for_wiring(); });
     return found;
   }
 
-  // Nothing is left to happen: all that live train among themselves, and have done their part.
+  // Nothing is left to happen: all that live train among themselves, with one wiring, and have done
+  // their part.
   void check_end() {
+    if (wiring_.in_progress()) return fail("the wiring still changes");
+    if (deaths_.empty() && plan_->wirings > 0 && settings_ != wiring_number(plan_->wirings))
+      return fail("the wiring has not changed");
     for (Rank rank = 0; rank < kRanks; ++rank) {
       const Seat& seat = seats_[rank];
       if (!seat.alive) continue;
@@ -168,6 +199,8 @@ class World {
       if (seat.view != change_.number()) return fail(name + " is not in the newest view");
       if (seat.gradients > 0) return fail(name + " has not gone on");
       if (!seat.early.empty()) return fail(name + " has messages that it has not had");
+      if (seat.kind == ViewKind::common_model) return fail(name + " stays between two wirings");
+      if (seat.wiring != settings_) return fail(name + " has another wiring than the run");
       for (Rank other = 0; other < kRanks; ++other)
         if (seat.member.membership().is_alive(other) != seats_[other].alive)
           return fail(name + " is wrong of rank " + std::to_string(other));
@@ -178,6 +211,8 @@ class World {
     std::ostringstream out;
     ViewFingerprint::add(out, change_);
     const std::int64_t round = ViewFingerprint::round(change_);
+    ViewFingerprint::add(out, wiring_);
+    out << text_of(settings_) << common_ << wirings_;
     out << '|' << timer_ << changes_ << 'r';
     for (const Rank rank : remaining_) out << rank;
     out << 'b' << returned_.size() << 'd' << deaths_.size() << 'i';
@@ -191,7 +226,14 @@ class World {
           << seat.state_of << 'x';
       for (const Rank dead : seat.ended) out << dead;
       out << 'e';
-      for (const auto& [from, note] : seat.early) out << from << ':' << note.view << note.answers;
+      for (const auto& [from, message] : seat.early) {
+        out << from << ':';
+        print(out, message);
+      }
+      out << 'v' << text_of(seat.wiring) << static_cast<int>(seat.kind) << seat.has_mean << 'm';
+      for (const Rank member : seat.members) out << member;
+      out << 'p';
+      for (const Rank part : seat.parts) out << part;
       for (const FromSupervisor& message : to_[rank]) print(out, message, round);
       out << '<';
       for (const ToSupervisor& message : from_[rank]) print(out, message, round);
@@ -216,26 +258,42 @@ class World {
       out << ask->view << ':' << (round == ask->round);
     if (const auto* close = std::get_if<CloseView>(&message)) out << close->view;
     if (const auto* view = std::get_if<InstallView>(&message)) {
-      out << view->view << 'd' << view->donor << 'j';
+      out << view->view << 'd' << view->donor << 'k' << static_cast<int>(view->kind) << 'j';
       for (const Rank rank : view->joining) out << rank;
+      out << 'b';
+      for (const Rank rank : view->behind) out << rank;
     }
+    if (const auto* check = std::get_if<CheckSettings>(&message)) out << check->number;
   }
   static void print(std::ostream& out, const ToSupervisor& message, std::int64_t round) {
     if (const auto* traffic = std::get_if<Traffic>(&message))
       out << 't' << traffic->view << ':' << (round == traffic->round) << ':' << traffic->sent << ':'
           << traffic->received;
+    else if (const auto* closed = std::get_if<ViewClosed>(&message))
+      out << 'c' << closed->view << closed->operations;
+    else if (const auto* checked = std::get_if<SettingsChecked>(&message))
+      out << 's' << checked->number;
     else
-      out << 'c' << std::get<ViewClosed>(message).view << std::get<ViewClosed>(message).operations;
+      out << 'm' << std::get<ModelShared>(message).view;
   }
   static void print(std::ostream& out, const Between& message) {
     out << message.index();
     if (const auto* note = std::get_if<Note>(&message)) out << note->view << ':' << note->answers;
     if (const auto* state = std::get_if<State>(&message)) out << state->view;
+    if (const auto* part = std::get_if<Part>(&message)) out << part->view;
+  }
+  static LiveSettings wiring_number(int number) {
+    return {{kAlgorithmSetting, std::to_string(number)}};
+  }
+  static std::string text_of(const LiveSettings& wiring) {
+    return wiring.empty() ? "0" : wiring.begin()->second;
   }
   static bool contains(const std::vector<Rank>& ranks, Rank rank) {
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
   }
-  bool is_lost(Rank rank) const { return !contains(remaining_, rank); }
+  bool serves(Rank rank) const { return plan_->serves && rank == kServer; }
+  bool is_lost(Rank rank) const { return !serves(rank) && !contains(remaining_, rank); }
+  bool is_changing() const { return change_.in_progress() || wiring_.in_progress(); }
   void fail(const std::string& problem) {
     if (problem_.empty()) problem_ = problem;
   }
@@ -249,8 +307,16 @@ class World {
   void begin_change() {
     change_.begin(remaining_);
     timer_ = false;  // it would find a newer question
-    tell(HoldForView{change_.number(), remaining_, change_.arriving(), !change_.loses_members()});
+    tell(HoldForView{change_.number(), change_.participants(), change_.arriving(),
+                     !change_.loses_members()});
     ask();
+  }
+  // Another wiring takes the place of the present one, if all ranks can make it.
+  void ask_for_wiring() {
+    const LiveSettings next = wiring_number(plan_->wirings - --wirings_);
+    std::set<Rank> ranks(remaining_.begin(), remaining_.end());
+    wiring_.ask(next, next, std::move(ranks));
+    tell(CheckSettings{wiring_.number(), wiring_.settings()});
   }
   void ask() {
     if (change_.draining()) tell(AskTraffic{change_.number(), change_.begin_round()});
@@ -262,7 +328,15 @@ class World {
   void hear_rank(Rank rank) {
     const ToSupervisor message = from_[rank].front();
     from_[rank].pop_front();
-    go_on(std::visit([this](const auto& answer) { return change_.add(answer); }, message));
+    std::visit([this](const auto& answer) { take(answer); }, message);
+  }
+  void take(const Traffic& traffic) { go_on(change_.add(traffic)); }
+  void take(const ViewClosed& closed) { go_on(change_.add(closed)); }
+  void take(const SettingsChecked& checked) {
+    if (wiring_.add(checked) == WiringChange::Next::begin) begin_change();
+  }
+  void take(const ModelShared& shared) {
+    if (!change_.in_progress() && wiring_.add(shared, change_.number())) begin_change();
   }
   void go_on(ViewChange::Next next) {
     switch (next) {
@@ -278,21 +352,35 @@ class World {
         return tell(CloseView{change_.number()});
       case ViewChange::Next::install: {
         if (!change_.has_donor()) return fail("no rank is left that has a state");
-        const InstallView view = change_.conclude({}, {100, 10});
-        installed_ = view.members;
-        return tell(view);
+        return install();
       }
     }
   }
+  void install() {
+    const auto models = common_ ? ViewChange::Models::common() : ViewChange::Models();
+    InstallView view = change_.conclude(models, {100, 10});
+    view.kind = wiring_.install(!view.behind.empty(), view.members);
+    if (view.kind == ViewKind::common_model) common_ = true;
+    if (view.kind == ViewKind::new_wiring) {
+      settings_ = wiring_.settings();
+      common_ = false;
+    }
+    view.settings = settings_;
+    installed_ = view.members;
+    tell(view);
+    if (wiring_.in_progress() && view.kind == ViewKind::members) begin_change();
+  }
   // Of the members: what a rank sends from here on is of the view to come.
   void expect_no_messages() {
-    for (const Rank from : remaining_)
-      for (const Rank to : remaining_)
+    const std::vector<Rank> ranks = change_.participants();
+    for (const Rank from : ranks)
+      for (const Rank to : ranks)
         if (seats_[from].alive && seats_[to].alive && !between_[from][to].empty())
           fail("a message is on its way while roles close");
   }
   void learn_of_loss(Rank rank) {
     remaining_.erase(std::find(remaining_.begin(), remaining_.end(), rank));
+    if (wiring_.asks()) wiring_.cancel();  // the client may ask again
     // Its transport's report may have come before HoldForView.
     if (change_.is_arriving(rank))
       for (Rank other = 0; other < kRanks; ++other)
@@ -368,40 +456,64 @@ class World {
     ViewClosed closed;
     closed.view = close.view;
     closed.rank = rank;
-    closed.operations = seat.joins ? ViewClosed::kJoins : 0;
+    closed.operations = seat.joins ? ViewClosed::kJoins : seat.has_mean ? 1 : 0;
     closed.w = 1;
     from_[rank].emplace_back(closed);
   }
   void take(Rank rank, const InstallView& view) {
     Seat& seat = seats_[rank];
     if (!seat.member.installs(view)) return;
-    if (seat.joins) {
+    if (seat.joins || contains(view.behind, rank)) {
       seat.installs = view;
       return begin_if_joined(rank);
     }
     if (view.donor == rank)
-      for (const Rank taker : view.joining) send(rank, taker, State{view.view});
-    begin(rank, view.view);
+      for (const auto* takers : {&view.behind, &view.joining})
+        for (const Rank taker : *takers) send(rank, taker, State{view.view});
+    begin(rank, view);
+  }
+  void take(Rank rank, const CheckSettings& check) {
+    from_[rank].emplace_back(SettingsChecked{check.number, rank, ""});
   }
   void begin_if_joined(Rank rank) {
     Seat& seat = seats_[rank];
     if (!seat.installs || seat.state_of != seat.installs->view) return;
     seat.joins = false;
-    begin(rank, seat.state_of);
+    begin(rank, InstallView(*seat.installs));
   }
-  void begin(Rank rank, std::int64_t view) {
+  void begin(Rank rank, const InstallView& view) {
     Seat& seat = seats_[rank];
-    seat.member.install(view);
-    seat.view = view;
+    seat.member.install(view.view);
+    seat.view = view.view;
+    seat.kind = view.kind;
+    seat.wiring = view.settings;
+    seat.members = view.members;
+    seat.parts.clear();
+    seat.has_mean = false;
     seat.installs.reset();
     seat.computing = false;
     compute(seat);
+    if (seat.kind == ViewKind::common_model) share_model(rank);
     const auto early = std::exchange(seat.early, {});
-    for (const auto& [from, note] : early) deliver(from, rank, note);
+    for (const auto& [from, message] : early) deliver(from, rank, message);
+    answer(rank);
+  }
+  void share_model(Rank rank) {
+    const std::vector<Rank> members = seats_[rank].members;
+    for (const Rank other : members)
+      if (other != rank) send(rank, other, Part{seats_[rank].view});
+    take_mean_if_complete(rank);
+  }
+  void take_mean_if_complete(Rank rank) {
+    Seat& seat = seats_[rank];
+    if (seat.has_mean || seat.parts.size() + 1 < seat.members.size()) return;
+    seat.has_mean = true;
+    from_[rank].emplace_back(ModelShared{seat.view, rank});
   }
 
   static void compute(Seat& seat) {
-    seat.computing = !seat.member.is_holding() && seat.gradients > 0;
+    seat.computing =
+        !seat.member.is_holding() && seat.gradients > 0 && seat.kind != ViewKind::common_model;
   }
   // It begins an exchange with the next member.
   void end_gradient(Rank rank) {
@@ -409,11 +521,12 @@ class World {
     seat.computing = false;
     if (!seat.member.takes_gradient()) return;
     --seat.gradients;
-    for (Rank i = 1; i < kRanks; ++i)
-      if (const Rank next = (rank + i) % kRanks; seat.member.membership().is_alive(next)) {
-        send(rank, next, Note{seat.view, plan_->answers});
-        break;
-      }
+    for (Rank i = 1; i < kRanks; ++i) {
+      const Rank next = plan_->serves ? kServer : (rank + i) % kRanks;
+      if (!seat.member.membership().is_alive(next)) continue;
+      send(rank, next, Note{seat.view, plan_->answers});
+      break;
+    }
     compute(seat);
     if (seat.member.end_gradient()) answer(rank);
   }
@@ -438,17 +551,24 @@ class World {
       seat.state_of = state->view;
       return begin_if_joined(to);
     }
-    const Note note = std::get<Note>(message);
     if (seat.member.is_closed())
-      seat.early.emplace_back(from, note);
+      seat.early.emplace_back(from, message);
     else
-      deliver(from, to, note);
+      deliver(from, to, message);
   }
-  void deliver(Rank from, Rank to, Note note) {
-    if (note.view != seats_[to].view)
-      fail("rank " + std::to_string(to) + " has a message of view " + std::to_string(note.view) +
-           " in view " + std::to_string(seats_[to].view));
-    if (note.answers > 0) send(to, from, Note{seats_[to].view, note.answers - 1});
+  void deliver(Rank from, Rank to, const Between& message) {
+    Seat& seat = seats_[to];
+    const auto* const note = std::get_if<Note>(&message);
+    const std::int64_t view = note != nullptr ? note->view : std::get<Part>(message).view;
+    if (view != seat.view)
+      fail("rank " + std::to_string(to) + " has a message of view " + std::to_string(view) +
+           " in view " + std::to_string(seat.view));
+    if (note != nullptr && note->answers > 0) send(to, from, Note{seat.view, note->answers - 1});
+    if (note != nullptr) return;
+    if (seat.kind != ViewKind::common_model)
+      fail("rank " + std::to_string(to) + " has a part of a mean that it does not take");
+    seat.parts.insert(from);
+    take_mean_if_complete(to);
   }
   void hear_of_end(Rank dead, Rank told) {
     ViewMember& member = seats_[told].member;
@@ -461,11 +581,15 @@ class World {
 
   const Plan* plan_;
   ViewChange change_;
-  std::vector<Rank> remaining_;              // as the supervisor knows
-  std::vector<Rank> installed_ = {0, 1, 2};  // members of the last view that it concluded
+  std::vector<Rank> remaining_;  // as the supervisor knows
+  std::vector<Rank> installed_;  // members of the last view that it concluded
   std::set<Rank> returned_, deaths_;
   bool timer_ = false;
   int changes_ = 0;  // still to be requested
+  WiringChange wiring_;
+  int wirings_ = 0;        // still to be requested
+  LiveSettings settings_;  // of the run
+  bool common_ = false;    // the newest view is that of CommonModel
   Seat seats_[kRanks];
   std::deque<FromSupervisor> to_[kRanks];
   std::deque<ToSupervisor> from_[kRanks];
@@ -570,6 +694,49 @@ TEST(EveryInterleaving, OfADeathWhileARankReturns) {
   plan.mortal = {1, 2};
   plan.returns = true;
   plan.answers = 0;
+  expect_sound(plan, 5000);
+}
+
+// The last rank trains not: it takes part in each change and is no member of its view.
+TEST(EveryInterleaving, OfADeathBesideAServer) {
+  Plan plan;
+  plan.serves = true;
+  plan.mortal = {1};
+  plan.gradients = 2;
+  expect_sound(plan, 5000);
+}
+
+TEST(EveryInterleaving, OfAReturnBesideAServer) {
+  Plan plan;
+  plan.serves = true;
+  plan.mortal = {0};
+  plan.returns = true;
+  plan.gradients = 2;
+  expect_sound(plan, 5000);
+}
+
+TEST(EveryInterleaving, OfAChangedWiring) {
+  Plan plan;
+  plan.wirings = 1;
+  plan.answers = 0;
+  expect_sound(plan, 3000);
+}
+
+TEST(EveryInterleaving, OfADeathWhileTheWiringChanges) {
+  Plan plan;
+  plan.wirings = 1;
+  plan.mortal = {0};
+  plan.gradients = 0;
+  expect_sound(plan, 5000);
+}
+
+// One change follows another, and a rank returns between them or before both.
+TEST(EveryInterleaving, OfAReturnAroundSuccessiveWirings) {
+  Plan plan;
+  plan.wirings = 2;
+  plan.mortal = {2};
+  plan.returns = true;
+  plan.gradients = 0;
   expect_sound(plan, 5000);
 }
 

@@ -83,6 +83,54 @@ TEST(WaitChain, NamesWhatTheLastRankDoes) {
   }
 }
 
+// The parts that a joining rank has tell a slow transfer from one that has stopped; until its donor
+// has given them, the wait is for the donor.
+TEST(WaitChain, NamesTheTransferToARankThatJoins) {
+  RankWait joining = waiting({0, PayloadKind::state_chunk}, 43);
+  joining.report->view = 5;
+  joining.process = 1;
+  Ranks ranks = {{0, computing(812, 43, WorkerActivity::computing)},
+                 {2, joining},
+                 {3, waiting(chunk_from(2))}};
+  const std::string waits = "rank 3 has waited 41 s for chunk 5/6 of operation 812 from rank 2; ";
+  const auto expect = [&](Root root, const std::vector<Rank>& chain_of, const std::string& text) {
+    const WaitChain chain = find_wait_chain(3, ranks);
+    EXPECT_EQ(chain.root, root);
+    EXPECT_EQ(chain.ranks, chain_of);
+    EXPECT_EQ(text_of(chain, ranks, 2), waits + text);
+    return chain;
+  };
+  WaitChain chain = expect(Root::receives_state, {3, 2},
+                           "rank 2 of process 1 joins and has waited 43 s for the state of rank 0");
+  EXPECT_EQ(chain.since_part, Duration(43 * kSecond));
+  EXPECT_FALSE(chain.is_lost());
+  Awaited& next = ranks[2].report->waits.front();
+  next.part = 120;
+  next.parts = 238;
+  ranks[2].report->waiting_ns = 2 * kSecond;
+  chain = expect(Root::receives_state, {3, 2},
+                 "rank 2 of process 1 joins and has 119 of 238 parts of the state of rank 0, the "
+                 "last one since 2 s");
+  EXPECT_EQ(chain.since_part, Duration(2 * kSecond));
+  ranks[0] = waiting(chunk_from(3));  // no circle: the donor has given the state
+  expect(Root::receives_state, {3, 2},
+         "rank 2 of process 1 joins and has 119 of 238 parts of the state of rank 0, the last one "
+         "since 2 s");
+  ranks[0] = silent(40);
+  chain = find_wait_chain(3, ranks);
+  EXPECT_EQ(chain.ranks, (std::vector<Rank>{3, 2, 0}));
+  EXPECT_EQ(chain.root, Root::no_answer);
+  EXPECT_TRUE(chain.is_lost());
+  EXPECT_NE(text_of(chain, ranks, 2)
+                .find("rank 2 has waited 2 s for state chunk 120/238 from rank "
+                      "0; rank 0 of process 0 has not answered"),
+            std::string::npos)
+      << text_of(chain, ranks, 2);
+  ranks[0] = idle();
+  ranks[0].report->view = 5;  // it has not begun
+  EXPECT_EQ(find_wait_chain(3, ranks).root, Root::changes_members);
+}
+
 TEST(WaitChain, NamesTheProcessWhereThereAreSeveral) {
   Ranks ranks = {{2, silent(9)}, {3, waiting(chunk_from(2))}};
   ranks[2].process = 1;

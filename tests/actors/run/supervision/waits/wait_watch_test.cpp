@@ -216,6 +216,96 @@ TEST_F(WaitWatchTest, ARankThatReturnsIsWatchedAgain) {
   EXPECT_TRUE(watch_.ask(now_ + 1000 * kSecond));
 }
 
+// Nobody else waits for it, as where ranks exchange with those that are there.
+class WaitWatchOfAJoin : public WaitWatchTest {
+ protected:
+  void join(WaitLimits limits = {}) {
+    watch_ = WaitWatch(limits);
+    watch_.begin({0, 0, 0, 1}, 4, now_);
+    watch_.remove(3);
+    for (int i = 0; i < 100; ++i) second();
+    watch_.restart(now_);
+    watch_.bring_back(3, 1, now_);
+  }
+  void second() {
+    now_ += kSecond;
+    for (Rank rank = 0; rank < 3; ++rank) watch_.on_step(rank, now_);
+  }
+  // A second in which the others train, and rank 3 answers so.
+  std::optional<WaitWatch::Finding> second_of(const WaitReport& answer) {
+    second();
+    auto finding = watch_.look(now_);
+    if (const auto question = watch_.ask(now_))
+      for (Rank rank = 0; rank < 4; ++rank) {
+        WaitReport report = rank == 3 ? answer : WaitReport();
+        report.rank = rank;
+        report.question = *question;
+        watch_.add(report, now_);
+      }
+    return finding;
+  }
+  static WaitReport receives(std::int32_t part, Duration since) {
+    WaitReport report;
+    report.view = 2;
+    report.waits = {{1, PayloadKind::state_chunk, -1, part, 100}};
+    report.waiting_ns = since.count();
+    return report;
+  }
+  static WaitReport computes(Duration since) {
+    WaitReport report;
+    report.worker = WorkerActivity::computing;
+    report.computing_ns = since.count();
+    return report;
+  }
+};
+
+TEST_F(WaitWatchOfAJoin, ATransferThatTakesLongIsNamed) {
+  join();
+  int seconds = 0;
+  std::optional<WaitWatch::Finding> finding;
+  while (!finding && seconds < 100) finding = second_of(receives(1 + seconds++ / 2, kSecond));
+  ASSERT_TRUE(finding) << "it has the pace of the others, not that of a start";
+  EXPECT_GT(seconds, 15);
+  EXPECT_LT(seconds, 20);
+  EXPECT_NE(finding->text.find("rank 3 of process 1 joins and has "), std::string::npos)
+      << finding->text;
+  EXPECT_NE(finding->text.find(" of 100 parts of the state of rank 1"), std::string::npos);
+}
+
+TEST_F(WaitWatchOfAJoin, WhileItsPartsArriveItEndsNoRun) {
+  WaitLimits limits;
+  limits.abort = 20 * kSecond;
+  join(limits);
+  bool named = false;
+  for (int seconds = 0; seconds < 200; ++seconds)
+    if (const auto finding = second_of(receives(1 + seconds / 2, kSecond))) {
+      named = true;
+      ASSERT_FALSE(finding->ends) << finding->text;
+    }
+  EXPECT_TRUE(named);
+  Duration since = kSecond;
+  std::optional<WaitWatch::Finding> finding;
+  while (!(finding && finding->ends) && since < 100 * kSecond)
+    finding = second_of(receives(100, since += kSecond));
+  ASSERT_TRUE(finding && finding->ends);
+  EXPECT_GE(since, 20 * kSecond);
+  EXPECT_LE(since, 24 * kSecond);
+}
+
+// Its first step has the time that first steps have.
+TEST_F(WaitWatchOfAJoin, TheFirstStepOfAJoiningRankIsNoStall) {
+  WaitLimits limits;
+  limits.first = 90 * kSecond;
+  join(limits);
+  Duration since{0};
+  while (since < 89 * kSecond) ASSERT_FALSE(second_of(computes(since += kSecond)));
+  std::optional<WaitWatch::Finding> finding;
+  while (!finding && since < 100 * kSecond) finding = second_of(computes(since += kSecond));
+  EXPECT_TRUE(finding);
+  watch_.on_step(3, now_);
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(second_of(computes(kSecond)));
+}
+
 TEST_F(WaitWatchTest, TheLimitOfProgressFollowsThePace) {
   begin();
   EXPECT_EQ(watch_.limit(300 * kSecond, 3600 * kSecond), 3600 * kSecond);
