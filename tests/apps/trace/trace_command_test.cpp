@@ -219,6 +219,7 @@ TEST(TraceCommand, BlameAloneAsksForAllCulprits) {
   EXPECT_TRUE(has(kVerb.error("--blame --json"), "run is missing (folder of a run"));
   EXPECT_TRUE(has(kVerb.error("--blame all"), "run is missing"));
   EXPECT_TRUE(has(kVerb.error("--json"), "run is missing"));
+  EXPECT_TRUE(has(kVerb.error(folder.path("nowhere")), "give the folder of a run"));
 }
 
 TEST(TraceCommand, OfAResumedRunThePausesStandApart) {
