@@ -225,6 +225,7 @@ TEST(TraceCommand, BlameAloneAsksForAllCulprits) {
 TEST(TraceCommand, OfAResumedRunThePausesStandApart) {
   TraceFolder folder(1);
   constexpr std::int64_t kSecond = 1'000'000'000;
+  folder.add(EventKind::asked, 0, 0, 0);  // times count from here
   folder.add(EventKind::step_done, 2 * kSecond, 0, 0);
   folder.add(EventKind::resumed, 3602 * kSecond, 0, 1);
   folder.add(EventKind::step_done, 3605 * kSecond, 0, 1);
