@@ -73,8 +73,9 @@ std::string HelpFormat::make_footer(const CLI::App* app) const {
         return !option->get_envname().empty() && !option->get_lnames().empty();
       });
   if (example != options.rend())
-    out += "Options can also be set in the environment, e.g. " + (*example)->get_envname() +
-           " for --" + (*example)->get_lnames().front() + ".\n";
+    out += wrapped("Options can also be set in the environment, e.g. " + (*example)->get_envname() +
+                       " for --" + (*example)->get_lnames().front() + ".",
+                   0, width_);
   std::istringstream own(app->get_footer());
   std::string lines;
   for (std::string line; std::getline(own, line);) {

@@ -278,7 +278,8 @@ Expected<void> read_options(CLI::App& app, const std::string& text, const std::s
 
 Error located(Error error, const Places& places) {
   for (const auto& [name, place] : places)
-    for (const std::string& start : {name, "unknown " + name})
+    for (const std::string& start :
+         {name, "unknown " + name, "unknown " + name.substr(name.rfind("--", 0) == 0 ? 2 : 0)})
       for (const char* end : {" ", ":"})
         if (error.message.rfind(start + end, 0) == 0)
           return {error.code, place + ": " + error.message};

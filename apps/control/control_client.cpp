@@ -69,9 +69,9 @@ Expected<PoolJobControl> find_job(const ListenAddress& place,
   const std::string secret_file =
       !given_file.empty() ? given_file : variable(lookup, environment_name("secret-file").c_str());
   const bool has_secret = !secret_file.empty() || !variable(lookup, kClusterSecretVariable).empty();
-  const Error no_secret = bad_input(
-      "control " + tcp::join_address(place.host, place.port) + ": set " + kJobTokenVariable +
-      " to the secret of the job, or " + kClusterSecretVariable + " to that of the nodes");
+  const Error no_secret = bad_input(tcp::join_address(place.host, place.port) + ": set " +
+                                    kJobTokenVariable + " to the secret of the job, or " +
+                                    kClusterSecretVariable + " to that of the nodes");
   // Nodes without a secret are on loopback.
   if (!has_secret && !is_loopback_host(place.host)) return no_secret;
   const auto secret = has_secret ? read_secret(secret_file) : Expected<std::string>(std::string());

@@ -32,8 +32,9 @@ class TopCommand : public Command {
 
   Expected<void> run(Console& console) override {
     constexpr double kShortest = 0.1, kLongest = 3600;
-    if (!(interval_s_ >= kShortest && interval_s_ <= kLongest))
-      return bad_input("--interval: expected 0.1 to 3600 seconds");
+    if (auto checked = check_range("--interval", interval_s_, kShortest, kLongest, " seconds");
+        !checked)
+      return checked;
     auto client = target_.find();
     if (!client) return client.error();
     return once_ || json_ ? print_status(*client, json_, console) : watch(*client, console);

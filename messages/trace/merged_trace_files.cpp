@@ -54,7 +54,8 @@ Expected<void> MergedTrace::add_files(const std::string& folder) {
   std::vector<std::string> paths;
   for (const auto& entry : fs::directory_iterator(folder, failure))
     if (entry.path().extension() == ".gvtrace") paths.push_back(entry.path().string());
-  if (failure) return bad_input(fmt::format("{}: {}", folder, failure.message()));
+  if (failure)
+    return bad_input(fmt::format("{}: {}: give the folder of a run", folder, failure.message()));
   if (paths.empty())
     return bad_input(folder + ": no trace there: give the folder of a run with --trace on");
   std::sort(paths.begin(), paths.end());

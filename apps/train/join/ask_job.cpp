@@ -41,6 +41,13 @@ Expected<JobOffer> ask_once(caf::actor_system& system, const RendezvousActor& he
                   question.host, question.port));
 }
 
+// Time may help: process 0 is not there yet, or the address is another one.
+Error unreachable(Error why) {
+  if (why.code == Errc::timeout || why.code == Errc::io)
+    why.message += ": does the job run there, and is that the address that its process 0 printed?";
+  return why;
+}
+
 }  // namespace
 
 Expected<JobOffer> ask_for_job(const JobQuestion& question) {
@@ -52,7 +59,7 @@ Expected<JobOffer> ask_for_job(const JobQuestion& question) {
   auto head =
       dial<RendezvousActor>(system, {"process 0", question.host, question.port, question.timeout,
                                      question.cancelled, nullptr, question.tls});
-  if (!head) return head.error();
+  if (!head) return unreachable(head.error());
   const Clock::time_point silent_until = Clock::now() + kSilence;
   bool told = false;
   for (;;) {

@@ -219,11 +219,13 @@ TEST(TraceCommand, BlameAloneAsksForAllCulprits) {
   EXPECT_TRUE(has(kVerb.error("--blame --json"), "run is missing (folder of a run"));
   EXPECT_TRUE(has(kVerb.error("--blame all"), "run is missing"));
   EXPECT_TRUE(has(kVerb.error("--json"), "run is missing"));
+  EXPECT_TRUE(has(kVerb.error(folder.path("nowhere")), "give the folder of a run"));
 }
 
 TEST(TraceCommand, OfAResumedRunThePausesStandApart) {
   TraceFolder folder(1);
   constexpr std::int64_t kSecond = 1'000'000'000;
+  folder.add(EventKind::asked, 0, 0, 0);  // times count from here
   folder.add(EventKind::step_done, 2 * kSecond, 0, 0);
   folder.add(EventKind::resumed, 3602 * kSecond, 0, 1);
   folder.add(EventKind::step_done, 3605 * kSecond, 0, 1);

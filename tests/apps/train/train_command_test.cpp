@@ -394,6 +394,10 @@ TEST(TrainCommand, JobFileEnvironmentAndCommandLineInThisOrder) {
 
   std::ofstream(job) << "wrokers = 3\n";
   expect_bad_input({"train", job.string()}, {"job.toml:1", "'wrokers'", "'workers'"});
+  std::ofstream(job) << "workers = 2\nalgorithm = \"sgpp\"\n";
+  expect_bad_input({"train", job.string()}, {"job.toml:2: unknown algorithm 'sgpp'"});
+  std::ofstream(job) << "model = \"mpl\"\n";
+  expect_bad_input({"train", job.string()}, {"job.toml:1: unknown model 'mpl'"});
   std::ofstream(job) << "workers = \n";
   expect_bad_input({"train", job.string()}, {"job.toml:1"});
 }
