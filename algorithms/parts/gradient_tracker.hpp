@@ -2,7 +2,8 @@
 // models.
 //
 // Source: gradient tracking: Di Lorenzo & Scutari 2016; with push-sum Nedic, Olshevsky, Shi 2017
-// (push-DIGing). y_0 = g_0;  y <- W y + g(x_new) - g(x). A part.
+// (push-DIGing). y_0 = g_0;  y <- W y + g(x_new) - g(x). With local steps y changes at each of them
+// and is mixed at the exchange: LU-GT, Nguyen, Alghunaim, Yuan, Uribe 2022. A part.
 // Conservation: the sum of y over all ranks, and over shares in flight, is that of the newest g, as
 //   long as no rank dies: its y is lost, and the others keep what it had given.
 #pragma once

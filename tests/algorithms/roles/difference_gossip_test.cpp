@@ -332,8 +332,8 @@ TEST(DifferenceGossip, ReplicasStayEqualWhereRanksSkipExchangesAndEndInDifferent
 TEST(DifferenceGossip, RanksThatSkipExchangesReachConsensus) {
   for (const std::string averaging : {"symmetric", "push-sum"}) {
     SCOPED_TRACE(averaging);
-    WorldConfig config = skipping_config(
-        {{"averaging", averaging}, {"compress", "top-k"}, {"density", "0.3"}}, 3);
+    WorldConfig config =
+        skipping_config({{"averaging", averaging}, {"compress", "top-k"}, {"density", "0.3"}}, 3);
     config.horizon.steps = 1;
     const auto start = run(config, no_pull);
     config.horizon.steps = 1500;
@@ -411,8 +411,8 @@ TEST(DifferenceGossip, OfTrackedGradientsFollowsThePapersEquations) {
   for (const std::string topology : {"ring", "exponential", "star"})
     for (const std::int32_t n : {2, 5}) {
       SCOPED_TRACE(topology + ", n=" + std::to_string(n));
-      WorldConfig config = make_config(
-          n, 4, {{"tracking", "true"}, {"topology", topology}, {"density", "0.25"}});
+      WorldConfig config =
+          make_config(n, 4, {{"tracking", "true"}, {"topology", topology}, {"density", "0.25"}});
       config.lr = 0.1;
       config.horizon.steps = 12;
       const auto z = run(config, pull_apart);
