@@ -21,14 +21,11 @@ class GradientTracker {
 
   // A new gradient, [d]; its memory is kept.
   void add(at::Tensor gradient);
-  // y, [d]. REQUIRES: add(), or begin_at_zero().
+  // y, [d]. REQUIRES: add() or join().
   const at::Tensor& estimate() const { return y_; }
 
-  // Before the first gradient, where what others gave is mixed already: y_0 = 0.
-  void begin_at_zero();
-
   // x and y lie in one vector, [2d], while they are mixed: from join() to split(). Before the first
-  // gradient both do nothing.
+  // gradient y is 0: where a round precedes it, the model is given with it.
   ModelState& mixed() { return mixed_; }
   void join(const ModelState& model);
   void split(ModelState& model);
@@ -36,6 +33,8 @@ class GradientTracker {
   void fields(Archive& a);
 
  private:
+  void begin_at_zero();
+
   const std::int64_t d_;
   at::Tensor y_, newest_;  // [d]; undefined before the first gradient
   ModelState mixed_;
