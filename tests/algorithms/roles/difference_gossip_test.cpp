@@ -268,10 +268,11 @@ void expect_one_replica_at_both_ends(const RoleWorld& world, std::int32_t ranks)
   std::int64_t compared = 0;
   for (Rank from = 0; from < ranks; ++from) {
     const StateDict own = world.saved(from).under("replicas");
-    for (const std::int64_t key : *own.list("own.keys"))
+    const std::vector<std::int64_t> keys = *own.list("own.keys");
+    for (const std::int64_t key : keys)
       for (Rank to = 0; to < ranks; ++to) {
         const StateDict other = world.saved(to).under("replicas");
-        const auto peers = *other.list("peers.keys");
+        const std::vector<std::int64_t> peers = *other.list("peers.keys");
         if ((key >= 0 && key != to) || std::find(peers.begin(), peers.end(), from) == peers.end())
           continue;
         ++compared;
