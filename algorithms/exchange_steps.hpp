@@ -46,7 +46,7 @@ class ExchangeSteps {
   std::int64_t longest() const { return longest_; }
 
  private:
-  Step steps_;  // of the run
+  Step steps_;                // of the run
   std::int64_t longest_ = 1;  // the only H where ends_ is empty
   std::vector<Step> ends_;    // ascending; where H changes
   std::int64_t last_ = 1;     // where H changes: the last H,

@@ -9,8 +9,8 @@
 // Replicas start at 0, as in the paper, and not at the x_0 that ranks usually share: nothing here
 // checks that x_0 is shared, and an edge may appear late in a run. The first exchanges, 1/density
 // of them for top-k, therefore carry the parameters themselves.
-// Several vectors of d may lie one behind the other, as a model and what is mixed beside it. Each is
-// compressed by itself, as BEER does (Zhao, Li, Li, Richtárik, Chi, NeurIPS 2022): their scales
+// Several vectors of d may lie one behind the other, as a model and what is mixed beside it. Each
+// is compressed by itself, as BEER does (Zhao, Li, Li, Richtárik, Chi, NeurIPS 2022): their scales
 // differ.
 // Memory: d floats for each vector of each peer's replica, and for each of this rank's.
 #pragma once

@@ -28,13 +28,12 @@ void GradientTracker::begin_at_zero() {
 }
 
 void GradientTracker::join(const ModelState& model) {
-  if (!y_.defined()) return;
+  begin_at_zero();
   mixed_ = model;
   mixed_.x = FrozenTensor::freeze(at::cat({model.x.read(), y_}));
 }
 
 void GradientTracker::split(ModelState& model) {
-  if (!y_.defined()) return;
   at::Tensor x = empty_successor(model.x, {d_});
   x.copy_(mixed_.x.read().narrow(0, 0, d_));
   model.x = FrozenTensor::freeze(std::move(x));

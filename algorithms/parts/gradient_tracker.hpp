@@ -2,7 +2,8 @@
 // models.
 //
 // Source: gradient tracking: Di Lorenzo & Scutari 2016; with push-sum Nedic, Olshevsky, Shi 2017
-// (push-DIGing). y_0 = g_0;  y <- W y + g(x_new) - g(x). A part.
+// (push-DIGing). y_0 = g_0;  y <- W y + g(x_new) - g(x). With local steps y changes at each of them
+// and is mixed at the exchange: LU-GT, Nguyen, Alghunaim, Yuan, Uribe 2022. A part.
 // Conservation: the sum of y over all ranks, and over shares in flight, is that of the newest g, as
 //   long as no rank dies: its y is lost, and the others keep what it had given.
 #pragma once
@@ -20,14 +21,11 @@ class GradientTracker {
 
   // A new gradient, [d]; its memory is kept.
   void add(at::Tensor gradient);
-  // y, [d]. REQUIRES: add(), or begin_at_zero().
+  // y, [d]. REQUIRES: add() or join().
   const at::Tensor& estimate() const { return y_; }
 
-  // Before the first gradient, where what others gave is mixed already: y_0 = 0.
-  void begin_at_zero();
-
   // x and y lie in one vector, [2d], while they are mixed: from join() to split(). Before the first
-  // gradient both do nothing.
+  // gradient y is 0: where a round precedes it, the model is given with it.
   ModelState& mixed() { return mixed_; }
   void join(const ModelState& model);
   void split(ModelState& model);
@@ -35,6 +33,8 @@ class GradientTracker {
   void fields(Archive& a);
 
  private:
+  void begin_at_zero();
+
   const std::int64_t d_;
   at::Tensor y_, newest_;  // [d]; undefined before the first gradient
   ModelState mixed_;

@@ -12,8 +12,8 @@ TrainingRole::TrainingRole(RoleContext context, bool sums)
       ranks_(context.ranks),
       model_(context.model),
       local_(parts_->plan.local, parts_->exchanges, parts_->horizon, parts_->lr, sums ? ranks_ : 1,
-             std::move(context.optimizer), parts_->optimizer.momentum,
-             parts_->optimizer.nesterov) {}
+             std::move(context.optimizer), parts_->optimizer.momentum, parts_->optimizer.nesterov) {
+}
 
 void TrainingRole::restart(FrozenTensor z) {
   model_.x = std::move(z);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "algorithms/exchange_steps.hpp"
+#include "algorithms/parts/local_update.hpp"
 
 namespace grapevine {
 namespace schedules_test {

@@ -62,8 +62,8 @@ inline std::vector<Keys> changing_wirings() {
       gossip(operator+({{"tracking", "true"}, {"averaging", "symmetric"}}, top_k)),
       gossip({{"tracking", "true"}, {"overlap", "true"}, {"local_steps", "2"}}),
       gossip(operator+({{"overlap", "true"}, {"staleness", "2"}}, top_k)),
-      gossip(operator+({{"averaging", "symmetric"}, {"overlap", "true"}, {"staleness", "2"}},
-                       top_k)),
+      gossip(operator+
+             ({{"averaging", "symmetric"}, {"overlap", "true"}, {"staleness", "2"}}, top_k)),
       gossip({{"averaging", "symmetric"}, {"topology", "ring"}, {"update", "after"}}),
       gossip(operator+({{"averaging", "symmetric"}, {"topology", "ring"}}, top_k)),
       gossip(top_k),

@@ -104,9 +104,8 @@ class DifferenceInbox {
     packed_fields(a, vectors.front(), check);
     if (vectors_ == 1) return;
     std::vector<Packed> more(vectors.begin() + 1, vectors.end());
-    a.items("more", more, [&check](Archive& inner, Packed& packed) {
-      packed_fields(inner, packed, check);
-    });
+    a.items("more", more,
+            [&check](Archive& inner, Packed& packed) { packed_fields(inner, packed, check); });
     a.require(more.size() < vectors_, "more", "has more vectors than a difference");
     vectors.resize(1);
     vectors.insert(vectors.end(), more.begin(), more.end());

@@ -252,7 +252,6 @@ Stamp Gossip::stamp() const { return stamp_of(rank_, model_.step - 1, model_.ste
 // with it.
 std::int64_t Gossip::close(Env& env) {
   if (phase_ == Phase::waiting) stop_waiting(env);
-  if (tracker_) tracker_->begin_at_zero();
   if (tracker_) tracker_->join(model_);
   mixer_->close(env, peers_);
   if (tracker_) tracker_->split(model_);

@@ -27,8 +27,9 @@
 //   tau skipped exchanges is folded as it is, and the sums of later rounds contain what it lacks.
 //   A rank sends its newest sums once more at its end.
 // With gradient tracking (gradient_tracker.hpp) u is taken of y, which a round mixes beside x, for
-//   twice the bytes. With quasi-global momentum (Lin et al. 2021) u is of the way of the mixed
-//   model; deviation: weight decay acts beside it, also in Nesterov's form.
+//   twice the bytes; where a round is on its way during a step, of y after the fold. With
+//   quasi-global momentum (Lin et al. 2021) u is of the way of the mixed model; deviation: weight
+//   decay acts beside it, also in Nesterov's form.
 // With pack = difference each rank takes an outer step along the way from its anchor to the mixed
 //   model, once for each exchange (LocalUpdate::step_to_mixed).
 //

@@ -4,8 +4,8 @@
 //   Algorithms with Compressed Communication", ICML 2019, Algorithm 2. On directed graphs with
 //   push-sum: Taheri, Mokhtari, Hassani, Pedarsani: "Quantized Decentralized Stochastic Learning
 //   over Directed Graphs", ICML 2020.
-//   Gradient tracking, whose estimate is mixed beside the model, compressed by itself: Zhao, Li, Li,
-//   Richtárik, Chi: "BEER", NeurIPS 2022; Liao, Li, Huang, Pu, IEEE TCNS 2022 (C-GT).
+//   Gradient tracking, whose estimate is mixed beside the model, compressed by itself: Zhao, Li,
+//   Li, Richtárik, Chi: "BEER", NeurIPS 2022; Liao, Li, Huang, Pu, IEEE TCNS 2022 (C-GT).
 // Symbols: y_ij the replica of x_i at its neighbour j, eta the consensus step (gamma in the paper).
 //
 //   symmetric:  x_i <- x_i + eta sum_j W_k[i][j] (y_ji - y_ij)
@@ -14,7 +14,8 @@
 //
 // Conservation: what one end of an edge adds the other subtracts, bit for bit: a round changes the
 //   sum of all x, and of all w, by rounding alone.
-// Ranks may skip exchanges (tau > 0): a skipped one is no round. The rounds of an edge are folded in
+// Ranks may skip exchanges (tau > 0): a skipped one is no round. The rounds of an edge are folded
+// in
 //   their order, so every difference meets the replica that it was taken from. A rank that has
 //   pushed its last round moves no more, nor does any peer towards it, but the replicas that it
 //   keeps follow the later differences: a longer run continues with the same bits at both ends.

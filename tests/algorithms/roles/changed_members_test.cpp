@@ -199,15 +199,13 @@ TEST(ChangedMembers, PeersFollowTheEpochsOfTheRun) {
 // Symmetric weights: an edge counts at both its ends or at none.
 TEST(ChangedMembers, SymmetricGossipKeepsAllWeightsAndTheMeanOfTheModels) {
   int tested = 0;
-  for (const Keys& keys : std::vector<Keys>{{{"update", "after"}},
-                                            {{"update", "before"}},
-                                            {{"overlap", "true"}, {"staleness", "1"}},
-                                            {{"overlap", "true"}, {"local_steps", "3"}},
-                                            {{"overlap", "true"},
-                                             {"staleness", "2"},
-                                             {"compress", "top-k"},
-                                             {"density", "0.3"}},
-                                            {{"topology", "star"}}})
+  for (const Keys& keys : std::vector<Keys>{
+           {{"update", "after"}},
+           {{"update", "before"}},
+           {{"overlap", "true"}, {"staleness", "1"}},
+           {{"overlap", "true"}, {"local_steps", "3"}},
+           {{"overlap", "true"}, {"staleness", "2"}, {"compress", "top-k"}, {"density", "0.3"}},
+           {{"topology", "star"}}})
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
       SCOPED_TRACE(name_of(keys) + ", seed=" + std::to_string(seed));
       const Keys gossip = {{"exchange", "gossip"}, {"averaging", "symmetric"}};

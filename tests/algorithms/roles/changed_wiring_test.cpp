@@ -210,8 +210,7 @@ TEST_F(ChangedWiring, AResidualCountsAmongThePresentMembersWheneverItIsGiven) {
 // Steps that no server has enter the common model with the factor of a commit: all of it, or, where
 // a server divides by the staleness, as among clients of one speed.
 TEST_F(ChangedWiring, ServersCountWhatClientsHadNotCommitted) {
-  for (const auto& [rule, factor] :
-       {std::pair("downpour", 1.0), std::pair("adaptive", 1.0 / 4)}) {
+  for (const auto& [rule, factor] : {std::pair("downpour", 1.0), std::pair("adaptive", 1.0 / 4)}) {
     SCOPED_TRACE(rule);
     const Keys keys = {{"exchange", "server"}, {"rule", rule}, {"local_steps", "20"}};
     RoleWorld world(sim::changing_config(keys, 4, 1), gradient_of);

@@ -355,17 +355,13 @@ TEST(GradientTracking, ReachesTheOptimumOfTheMeanHoweverRanksMix) {
   const Keys gossip = {{"exchange", "gossip"}, {"tracking", "true"}};
   const Keys ring = gossip + Keys{{"averaging", "symmetric"}, {"topology", "ring"}};
   const Keys overlap = {{"overlap", "true"}};
-  for (const Keys& keys : {ring + Keys{{"update", "after"}},
-                           ring + Keys{{"local_steps", "3"}},
-                           ring + Keys{{"update", "after"}, {"local_steps", "2"}},
-                           ring + overlap,
-                           gossip + overlap,
-                           gossip + overlap + Keys{{"staleness", "2"}, {"local_steps", "2"}},
-                           gossip + overlap + Keys{{"running_sums", "true"}},
-                           ring + Keys{{"compress", "int8"}},
-                           ring + Keys{{"compress", "top-k"}, {"density", "0.4"}},
-                           gossip + Keys{{"compress", "int8"}},
-                           ring + overlap + Keys{{"compress", "int8"}, {"staleness", "2"}}})
+  for (const Keys& keys :
+       {ring + Keys{{"update", "after"}}, ring + Keys{{"local_steps", "3"}},
+        ring + Keys{{"update", "after"}, {"local_steps", "2"}}, ring + overlap, gossip + overlap,
+        gossip + overlap + Keys{{"staleness", "2"}, {"local_steps", "2"}},
+        gossip + overlap + Keys{{"running_sums", "true"}}, ring + Keys{{"compress", "int8"}},
+        ring + Keys{{"compress", "top-k"}, {"density", "0.4"}}, gossip + Keys{{"compress", "int8"}},
+        ring + overlap + Keys{{"compress", "int8"}, {"staleness", "2"}}})
     for (const std::int64_t checkpoints : {0, 17}) {
       std::string name;
       for (const auto& [key, value] : keys) name += key + "=" + value + " ";
