@@ -60,13 +60,34 @@ void check_image(const std::string& path) {
   }
 }
 
+// Files of whole samples, whose lengths a fuzzer seldom keeps: the input is their labels.
+constexpr std::size_t kMostLabels = 4;
+
+std::string cifar10_of(std::string_view labels) {
+  std::string file;
+  for (const char label : labels.substr(0, kMostLabels)) file += label + std::string(3072, label);
+  return file;
+}
+
+std::string idx_of(char dimensions, std::size_t count) {
+  return std::string("\0\0\x08", 3) + dimensions + std::string(3, '\0') + static_cast<char>(count);
+}
+
+void fill_mnist(DataFolder& folder, std::string_view labels) {
+  const std::string_view used = labels.substr(0, kMostLabels);
+  const std::string side = std::string(3, '\0') + static_cast<char>(28);
+  folder.first.fill(idx_of(3, used.size()) + side + side +
+                    std::string(used.size() * 28 * 28, '\x7f'));
+  folder.second.fill(idx_of(1, used.size()) + std::string(used));
+}
+
 }  // namespace
 
 void fuzz_one_data(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return;
   static DataFolder folder;
   std::string_view bytes = fuzzing::text_of(data, size).substr(1);
-  switch (data[0] % 4) {
+  switch (data[0] % 8) {
     case 0:
       folder.first.fill(bytes);
       return check_data_set(make_text(folder.first.path(), {}));
@@ -80,6 +101,12 @@ void fuzz_one_data(const std::uint8_t* data, std::size_t size) {
     case 2:
       folder.first.fill(bytes);
       return check_data_set(make_cifar10(folder.path(), {}));
+    case 4:
+      folder.first.fill(cifar10_of(bytes));
+      return check_data_set(make_cifar10(folder.path(), {}));
+    case 5:
+      fill_mnist(folder, bytes);
+      return check_data_set(make_mnist(folder.path(), {}));
     default:
       folder.first.fill(bytes);
       return check_image(folder.first.path());

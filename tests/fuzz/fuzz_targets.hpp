@@ -28,8 +28,8 @@ void fuzz_one_trace_frame(const std::uint8_t* data, std::size_t size);
 // Files of a trace (trace_input.hpp). They merge in the order of time, twice the same.
 void fuzz_one_trace_file(const std::uint8_t* data, std::size_t size);
 
-// The file of a data set: a byte that selects its kind, then the bytes of the file. A batch of what
-// is read has the shape that the data set states.
+// The file of a data set: a byte that selects its kind, then the bytes of the file or the labels in
+// it. A batch of what is read has the shape that the data set states.
 void fuzz_one_data(const std::uint8_t* data, std::size_t size);
 
 // A byte that selects a message between processes (actors/protocol/, node_protocol.hpp), then
