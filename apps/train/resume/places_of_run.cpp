@@ -30,10 +30,10 @@ std::int32_t places_of_run(const std::vector<std::string>& arguments) {
   options.resume = value_of(arguments, "resume");
   options.out = value_of(arguments, "out");
   if (!settle_resume(options) || options.resume.empty()) return 0;
-  const auto file = saved_job_file(options.resume);
-  if (!file || file->empty()) return 0;
+  const auto saved = find_saved_job(options.resume);
+  if (!saved || !*saved) return 0;
   try {
-    const toml::table job = toml::parse_file(*file);
+    const toml::table job = toml::parse((*saved)->text);
     const std::string typed = value_of(arguments, "workers");
     const std::int64_t each =
         typed.empty() ? number_of(job, "workers", 1) : number_in<std::int64_t>(typed).value_or(0);
