@@ -101,7 +101,7 @@ Expected<at::Device> choose_device(const std::string& typed, const Gpus& gpus,
   if (!any && gpu < 0) {
     if (typed.rfind("cuda", 0) == 0)
       return bad_input("--device " + typed + ": expected cpu, cuda, cuda:INDEX or auto");
-    return unknown_name("--device", typed, {"cpu", "cuda", "auto"});
+    return unknown_name("--device", typed, {"cpu", "cuda", "cuda:INDEX", "auto"});
   }
   if (!gpus.built_in) return no_cuda(typed);
   if (gpus.visible < 1)

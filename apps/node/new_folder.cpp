@@ -174,6 +174,8 @@ Expected<NewFolder> NewFolder::make(const fs::path& target, bool replaces) {
   if (!replaces && !is_there(place))
     if (auto checked = check_old(place); !checked) return checked.error();
   const bool exists = fs::is_directory(place, error);
+  if (!exists && is_there(place))
+    return bad_input("'" + target.string() + "' is no folder: give the name of one");
   const fs::path where = exists && !replaces ? place : beside(place);
   fs::create_directories(where, error);
   if (error) return file_error("make", where, error.value());

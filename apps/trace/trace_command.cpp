@@ -146,11 +146,19 @@ class TraceCommand final : public Command {
   }
 
   Expected<void> write_files(MergedTrace& trace, Console& console) const {
-    if (!csv_.empty())
+    if (!csv_.empty()) {
       if (auto written = write_csv(trace, console); !written) return written;
-    if (!perfetto_.empty())
+      if (!json_) console.out << "wrote the tables in " << csv_ << '\n';
+    }
+    if (!perfetto_.empty()) {
       if (auto written = export_perfetto(trace, perfetto_); !written) return written;
-    return html_.empty() ? Expected<void>{} : write_page(trace, console);
+      if (!json_) console.out << "wrote the timeline " << perfetto_ << '\n';
+    }
+    if (!html_.empty()) {
+      if (auto written = write_page(trace, console); !written) return written;
+      if (!json_) console.out << "wrote the page " << html_ << '\n';
+    }
+    return {};
   }
 
   Expected<void> write_csv(MergedTrace& trace, Console& console) const {

@@ -56,7 +56,7 @@ TEST(ChooseDevice, RefusesInOneLineThatSaysWhatToDo) {
     EXPECT_EQ(chosen(typed, kThree),
               std::string("--device ") + typed + ": expected cpu, cuda, cuda:INDEX or auto");
   EXPECT_EQ(chosen("cdua", kThree),
-            "unknown --device 'cdua': did you mean 'cuda'? valid: cpu, cuda, auto");
+            "unknown --device 'cdua': did you mean 'cuda'? valid: cpu, cuda, cuda:INDEX, auto");
   for (const Gpus& gpus : {kNotBuilt, kNoGpu, kThree})
     EXPECT_EQ(choose_device("tpu", gpus, 0).error().code, Errc::bad_input);
 }

@@ -315,6 +315,10 @@ TEST(MakeCertificates, BadValuesAreOneClearLine) {
     EXPECT_TRUE(has(result.err, option)) << result.err;
     EXPECT_FALSE(fs::exists(path));
   }
+  std::ofstream(path) << "x";
+  const auto result = run_process({"node", "--make-certificates", path});
+  EXPECT_EQ(result.exit_code, 2) << result.describe();
+  EXPECT_TRUE(has(result.err, "is no folder")) << result.err;
 }
 
 }  // namespace tls_node_test

@@ -247,7 +247,7 @@ TEST(TraceCommand, OutputFilesAreTreatedAlike) {
                                        {"--perfetto", ".pftrace"},
                                        {"--perfetto", ".json"}}) {
     const std::string written = folder.path("new/folder/x") + ending;
-    kVerb.output(folder.path() + " " + option + " " + written);
+    EXPECT_TRUE(has(kVerb.output(folder.path() + " " + option + " " + written), written));
     EXPECT_TRUE(std::filesystem::exists(written)) << written;
     const auto refused =
         kVerb.run(folder.path() + " " + option + " " + file + "/x" + ending, false).result;

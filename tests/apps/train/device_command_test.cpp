@@ -41,7 +41,7 @@ TEST(TrainDevice, WhatCannotBeHadIsRefused) {
   expect_refused({"--device", "cuda"}, {"--device cuda: ", "use cpu or auto"});
   expect_refused({"--device", "cuda:1"}, {"--device cuda:1: ", "use cpu or auto"});
   expect_refused({"--device", "cuda:x"}, {"--device cuda:x: ", "cuda:INDEX"});
-  expect_refused({"--device", "gpu"}, {"unknown --device 'gpu'", "cpu, cuda, auto"});
+  expect_refused({"--device", "gpu"}, {"unknown --device 'gpu'", "cpu, cuda, cuda:INDEX, auto"});
   expect_refused({"--peers", "gpu"}, {"unknown --peers 'gpu'", "host, device, auto"});
   expect_refused({"--bind-threads", "far"}, {"unknown --bind-threads 'far'", "near, none"});
   expect_refused({"--pinned-models", "-1"}, {"--pinned-models -1: expected 0..1000"});
