@@ -352,6 +352,17 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
   upload_batch_after(request.step);
   if (const Expected<void> here = transfers_.finish(); !here) return here.error();
 
+  if (const Expected<bool> fits = take_figures(figures, result); !fits || !*fits) return fits;
+  const auto frozen = [&](at::Tensor&& t) {
+    return resident ? transfers_.keep(std::move(t)) : FrozenTensor::freeze(std::move(t));
+  };
+  if (gradient.defined()) result.value = frozen(std::move(gradient));
+  if (buffers.defined()) result.buffers = frozen(std::move(buffers));
+  return true;
+}
+
+// Those of a Pass, downloaded. False, for try_pass(): the gradient overflowed.
+Expected<bool> TorchCompute::take_figures(const at::Tensor& figures, Gradient& result) {
   const double* figure = figures.data_ptr<double>();
   result.loss = figure[0];
   result.top1 = figure[1];
@@ -363,11 +374,6 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
                                        : ": lower the learning rate")};
   if (config_.scale_loss && figure[3] == 0) return lower_scale(result.step);
   if (config_.scale_loss) loss_scale_.succeeded();
-  const auto frozen = [&](at::Tensor&& t) {
-    return resident ? transfers_.keep(std::move(t)) : FrozenTensor::freeze(std::move(t));
-  };
-  if (gradient.defined()) result.value = frozen(std::move(gradient));
-  if (buffers.defined()) result.buffers = frozen(std::move(buffers));
   return true;
 }
 
@@ -435,9 +441,9 @@ void TorchCompute::add_gradients(const at::Tensor& loss, bool first, at::Tensor&
   }
 }
 
-// The same, and the mean of all replicas: of a bucket while the backward pass computes the next
-// ones. The host launches; the streams wait for each other. After an error no bucket is reduced any
-// more: the group is of no use, for the other replicas either.
+// The same, then the mean over all replicas, bucket by bucket while the backward pass computes the
+// next ones. The host launches; the streams wait for each other. After an error no bucket is
+// reduced any more: the group is of no use, for the other replicas either.
 Expected<void> TorchCompute::reduce_gradients(const at::Tensor& loss, bool first,
                                               const at::Tensor& flat) {
   Expected<void> reduced;

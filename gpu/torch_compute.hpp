@@ -64,7 +64,7 @@ struct TorchComputeConfig {
   // into it. Null: replica 0 downloads the whole.
   std::shared_ptr<HostMean> host_mean;
   // Least size of a bucket in which the group reduces a gradient; the same of all replicas. The
-  // default is that of Li et al., PyTorch Distributed, VLDB 2020, section 3.2.3 and 5.1.
+  // default is that of Li et al., PyTorch Distributed, VLDB 2020, sections 3.2.3 and 5.1.
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
   LoaderOptions loader;
   LossKind loss = LossKind::by_task;
@@ -151,6 +151,7 @@ class TorchCompute final : public Compute {
   void download_slice(const at::Tensor& mean);
   Expected<bool> try_pass(const FrozenTensor& z, GradientRequest& request, const Batch& batch,
                           Gradient& result, GradientParts* parts);
+  Expected<bool> take_figures(const at::Tensor& figures, Gradient& result);
   Expected<bool> lower_scale(Step step);
   // A part of a pass's batch: its loss, detached, and its output; its gradient is added to `flat`,
   // or goes to `parts`, but for what is left, which is `flat` then.

@@ -12,9 +12,9 @@ namespace grapevine {
 // the link of its own device. Thread-safe.
 class HostMean {
  public:
-  // By replica 0, between the collectives of a pass: in that time no replica asks for it.
+  // By replica 0, between the collectives of a pass: no replica uses it then.
   void set(Transfers::HostMemory memory);
-  // By the other replicas, after the last GradientGroup::all_reduce_mean() of a pass.
+  // By each replica, after the last GradientGroup::all_reduce_mean() of a pass.
   Transfers::HostMemory get() const;
   // What was set, which is then given up. Undefined where nothing was.
   at::Tensor take();

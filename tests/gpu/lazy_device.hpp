@@ -17,12 +17,12 @@
 
 namespace grapevine {
 
-// A stream runs only when somebody who is allowed to needs what is in it: ATen calls in the compute
-// or exchange scope (they run at once, so what that stream waits for runs before them), a host that
-// waits for a event, or a stream that waits for one. So whoever forgets to wait reads the poison
-// that memory begins with, and whoever reuses memory too early has something else copied. With a
-// seed, streams also run on at random, so that no order but that of waits and events can be relied
-// on. Memory on the device is ATen's on the host, which is not its own to reuse: record_stream() is
+// A stream runs only when its work is needed: by ATen calls in the compute or exchange scope (they
+// run at once, so what that stream waits for runs before them), by a host that waits for an event,
+// or by a stream that waits for one. So code without a wait that it needs reads the poison that
+// memory begins with, and code that reuses memory too early has something else copied. With a seed,
+// streams also run on at random, so that no order but that of waits and events can be relied on.
+// Memory on the device is ATen's on the host, which is not its own to reuse: record_stream() is
 // only logged.
 class LazyDevice final : public DeviceRuntime {
  public:

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/TensorImpl.h>
 #include <torch/library.h>
 
@@ -51,11 +52,12 @@ c10::Storage storage_on(std::size_t bytes, int index, std::optional<std::size_t>
           c10::DataPtr(block->shown, block, &free_block, device(index))};
 }
 
-// The same bytes as a tensor on the CPU, which shares the storage's layout.
+// The same bytes as a tensor on the CPU, which shares the storage's layout. An operator that needs
+// more for its output, as those do that LibTorch gives an empty one, takes them from the host.
 at::Tensor alias_on_host(const at::Tensor& t) {
   char* const memory = t.storage().nbytes() == 0 ? nullptr : alias_of(block_of(t)->shown);
   c10::Storage storage(c10::Storage::use_byte_size_t(), t.storage().nbytes(),
-                       c10::DataPtr(memory, at::kCPU));
+                       c10::DataPtr(memory, at::kCPU), c10::GetCPUAllocator(), /*resizable=*/true);
   return tensor_on(std::move(storage), c10::DispatchKey::CPU, t.sizes(), t.strides(),
                    t.storage_offset(), t.dtype());
 }

@@ -51,6 +51,21 @@ TEST_F(FakeDevice, ComputesTheBitsOfTheCpu) {
   EXPECT_THAT(fake::violations(), IsEmpty());
 }
 
+// abs(), and so isfinite(), fills an output that begins without elements.
+TEST_F(FakeDevice, GivesMemoryToAnOutputThatGrows) {
+  torch::manual_seed(5);
+  const at::Tensor x = at::randn({7, 5}), here = x.to(fake::device(0));
+  const auto scope = a_->enter(Stream::compute);
+  EXPECT_TRUE(here.abs().cpu().equal(x.abs()));
+  EXPECT_TRUE(here.isfinite().all().item<bool>());
+  EXPECT_FALSE(here.div(0.0).isfinite().any().item<bool>());
+  at::Tensor product = at::empty({0}, on_device());
+  at::mul_out(product, here, here);
+  EXPECT_EQ(product.device(), fake::device(0));
+  EXPECT_TRUE(product.cpu().equal(x * x));
+  EXPECT_THAT(fake::violations(), IsEmpty());
+}
+
 TEST_F(FakeDevice, RunsTheBackwardPassInTheStreamOfTheForwardPass) {
   const auto scope = a_->enter(Stream::compute);
   torch::manual_seed(4);
