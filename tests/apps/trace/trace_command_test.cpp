@@ -209,7 +209,7 @@ TEST(TraceCommand, BlameAloneAsksForAllCulprits) {
   folder.write();
   const std::string all = kVerb.output(folder.path() + " --blame all --json");
   EXPECT_TRUE(has(all, "culprits")) << all;
-  for (const std::string arguments :
+  for (const std::string& arguments :
        {folder.path() + " --blame --json", folder.path() + " --json --blame",
         "--blame " + folder.path() + " --json", "--json --blame " + folder.path(),
         "--blame all " + folder.path() + " --json"})
