@@ -329,9 +329,9 @@ TEST(DifferenceGossip, ReplicasStayEqualWhereRanksSkipExchangesAndEndInDifferent
   EXPECT_GT(apart, 20) << "all ranks ended alike";
 }
 
-// A skipped exchange is late, not lost: without gradients the ranks agree on the mean. With push-sum
-// a rank still gives when those that give to it have ended, and its weight shrinks: no rank's z
-// moves by that.
+// A skipped exchange is late, not lost: without gradients the ranks agree on the mean. With
+// push-sum a rank still gives when those that give to it have ended, and its weight shrinks: no
+// rank's z moves by that.
 TEST(DifferenceGossip, RanksThatSkipExchangesReachConsensus) {
   for (const Keys& keys : std::vector<Keys>{{{"averaging", "symmetric"}, {"density", "0.3"}},
                                             {{"averaging", "push-sum"}, {"density", "0.3"}},
@@ -366,8 +366,8 @@ TEST(DifferenceGossip, RanksThatSkipExchangesReachConsensus) {
 TEST(DifferenceGossip, ARankThatIsGivenNothingKeepsItsModel) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     SCOPED_TRACE("seed=" + std::to_string(seed));
-    WorldConfig config = make_config(
-        5, seed, {{"averaging", "push-sum"}, {"topology", "ring"}, {"density", "0.3"}});
+    WorldConfig config =
+        make_config(5, seed, {{"averaging", "push-sum"}, {"topology", "ring"}, {"density", "0.3"}});
     config.horizon.steps = 400;
     RoleWorld world(config, no_pull);
     place(world, config);
