@@ -28,7 +28,8 @@
 //   is down is left out of the sums: its model is lost with it. With push-sum the paper's replica
 //   is of x. A rank whose sources have ended or died gives and gets nothing: its x and w shrink
 //   alike, a replica of x lags behind, and x / w leaves the others' for good. z stays where it is.
-//   Where all w are 1 both are the same.
+//   Where all w are 1 both are the same. Such a rank stops giving below w = 1/8, as with running
+//   sums: a gradient moves z by gamma / w.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -133,6 +134,10 @@ class ReplicaMixer final : public Mixer {
   double step_along(double weight) const {
     return exact_weight(parts_->plan.compression.consensus_step * weight);
   }
+  // The mass that a rank of weight w gives along an edge: both its ends know w.
+  double given(double weight, double w) const {
+    return w < kLeastWeight ? 0 : step_along(weight) * w;
+  }
   Rank replica_of(Rank peer) const { return one_replica_ ? -1 : peer; }
   bool pushed_to(Rank peer) const {
     return std::find(pushed_.to.begin(), pushed_.to.end(), peer) != pushed_.to.end();
@@ -153,9 +158,7 @@ class ReplicaMixer final : public Mixer {
   void fold_directed(Env& env) {
     for (const Shares::Link& link : links_of(pushed_.round, rank_)) {
       if (!pushed_to(link.peer)) continue;
-      const double given = step_along(link.weight) * pushed_.w;
-      move_by(replicas_.own(replica_of(link.peer)).clone(), -given);
-      model_.w -= given;
+      give(replicas_.own(replica_of(link.peer)), -given(link.weight, pushed_.w));
     }
     for (const Rank source : sources(pushed_.round)) fold_source(env, source);
   }
@@ -181,10 +184,15 @@ class ReplicaMixer final : public Mixer {
     if (!weight) return;
     for (const Shares::Link& link : links_of(pushed_.round, source)) {
       if (link.peer != rank_) continue;
-      const double given = step_along(link.weight) * *weight;
-      move_by(replicas_.of_peer(source).clone(), given);
-      model_.w += given;
+      give(replicas_.of_peer(source), given(link.weight, *weight));
     }
+  }
+
+  // (x, w) <- (x, w) + mass * (z, 1).
+  void give(const at::Tensor& z, double mass) {
+    if (mass == 0) return;
+    move_by(z.clone(), mass);
+    model_.w += mass;
   }
 
   // The peer's difference of the pushed round enters its replica. Returns the weight of its model;

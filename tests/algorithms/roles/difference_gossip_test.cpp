@@ -378,6 +378,7 @@ TEST(DifferenceGossip, ARankThatIsGivenNothingKeepsItsModel) {
     std::vector<at::Tensor> left;
     for (const Rank r : {0, 1, 3, 4}) left.push_back(world.z(r));
     EXPECT_LT(world.model(3).w, 0.5) << "the rank was given something";
+    EXPECT_GT(world.model(3).w, 0.05) << "the rank gave nearly all of its weight";
     EXPECT_LT(spread(left), 1e-2);
   }
 }
