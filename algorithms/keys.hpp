@@ -98,11 +98,6 @@ class KeyReader {
   void where_any(const std::string& key, const std::vector<std::string>& values,
                  const std::function<void()>& body);
 
-  // Of a level around another: its role takes one step for each of its exchanges, whatever the keys
-  // say of the steps inside.
-  void set_around_levels() { around_levels_ = true; }
-  bool around_levels() const { return around_levels_; }
-
   // The value of a key that was declared before, as written.
   std::string value_of(const std::string& key) const;
 
@@ -120,7 +115,6 @@ class KeyReader {
   void declare(const std::string& key, const std::string& values, const std::string& fallback,
                const std::string& explanation);
   const std::map<std::string, std::string>* given_ = nullptr;  // null: lists
-  bool around_levels_ = false;
   std::vector<ResolvedKey> resolved_;
   std::vector<KeyInfo> listed_;
   std::vector<KeyCondition> place_;  // of the keys declared now

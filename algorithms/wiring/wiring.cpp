@@ -153,7 +153,6 @@ Expected<ReadLevel> read_level(const std::map<std::string, std::string>& given, 
   ReadLevel read;
   const bool is_outermost = level == kOutermost;
   if (!is_outermost) read.ranks = read_group_ranks(reader, ranks_inside);
-  if (!is_innermost) reader.set_around_levels();
   const bool is_alone = is_innermost && is_outermost;
   is_alone ? visit_keys(reader, read.plan) : visit_role(reader, read.plan);
   if (!reader.error()) check_level(reader, read.plan, is_innermost, is_outermost);

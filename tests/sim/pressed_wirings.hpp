@@ -176,7 +176,7 @@ inline std::vector<PressedWiring> pressed_gossip() {
                                     {"local_steps", "2"}}},
       {"TrackingAfter", after + Keys{{"tracking", "true"}, {"topology", "star"}}},
       {"TrackingOsgpTau1LocalSteps",
-       overlap + Keys{{"tracking", "true"}, {"staleness", "1"}, {"local_steps", "3"}}},
+       overlap + Keys{{"tracking", "true"}, {"staleness", "1"}, {"local_steps", "2"}}},
       {"TrackingRunningSums", sums + Keys{{"tracking", "true"}, {"staleness", "1"}}},
       {"QuasiGlobal", after + Keys{{"quasi_global", "0.1"}, {"local_steps", "2"}}}};
 }

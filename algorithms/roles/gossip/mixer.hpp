@@ -72,6 +72,9 @@ class Mixer {
   virtual void fields(Archive& a) = 0;
 
  protected:
+  // Of a push-sum rank that gives, where it may be given nothing for long.
+  static constexpr double kLeastWeight = 1.0 / 8;
+
   // The message of `from` with this stamp has entered the model.
   static void record_applied(Env& env, Rank from, const Stamp& stamp, const ModelState& model,
                              std::uint64_t bytes) {

@@ -9,21 +9,27 @@
 // Symbols: y_ij the replica of x_i at its neighbour j, eta the consensus step (gamma in the paper).
 //
 //   symmetric:  x_i <- x_i + eta sum_j W_k[i][j] (y_ji - y_ij)
-//   push-sum:   x_i <- x_i + eta (sum over sources j of W_k[i][j] y_ji
-//                                 - sum over destinations j of W_k[j][i] y_ij);  the same with w
+//   push-sum, y_ij the replica of z_i = x_i / w_i:
+//               x_i <- x_i + eta (sum over sources j of W_k[i][j] w_j y_ji
+//                                 - sum over destinations j of W_k[j][i] w_i y_ij)
+//               w_i the same without y
 //
 // Conservation: what one end of an edge adds the other subtracts, bit for bit: a round changes the
 //   sum of all x, and of all w, by rounding alone.
 // Ranks may skip exchanges (tau > 0): a skipped one is no round. The rounds of an edge are folded
-// in
-//   their order, so every difference meets the replica that it was taken from. A rank that has
-//   pushed its last round moves no more, nor does any peer towards it, but the replicas that it
-//   keeps follow the later differences: a longer run continues with the same bits at both ends.
+//   in their order, so every difference meets the replica that it was taken from. Symmetric: a rank
+//   that has pushed its last round moves no more, nor does any peer towards it, but the replicas
+//   that it keeps follow the later differences: a longer run continues with the same bits at both
+//   ends.
 // Memory: a replica of each source, and one of this rank; where the graph changes from round to
 //   round, or peers with push-sum end in different rounds, one of this rank for each destination.
 // Deviations: the paper's graph is the same in every round, and one replica y_i serves all
 //   neighbours; here each edge may have its own, so that any sequence of graphs works. A peer that
-//   is down is left out of the sums: its model is lost with it.
+//   is down is left out of the sums: its model is lost with it. With push-sum the paper's replica
+//   is of x. A rank whose sources have ended or died gives and gets nothing: its x and w shrink
+//   alike, a replica of x lags behind, and x / w leaves the others' for good. z stays where it is.
+//   Where all w are 1 both are the same. Such a rank stops giving below w = 1/8, as with running
+//   sums: a gradient moves z by gamma / w.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -34,6 +40,7 @@
 
 #include "algorithms/compressors/replicas.hpp"
 #include "algorithms/kernels/kernels.hpp"
+#include "algorithms/parts/debiased_model.hpp"
 #include "algorithms/roles/gossip/difference_inbox.hpp"
 #include "algorithms/roles/gossip/mixer.hpp"
 #include "algorithms/roles/gossip/round_peers.hpp"
@@ -65,6 +72,7 @@ class ReplicaMixer final : public Mixer {
   // takes no part any more gets no weight.
   void push(const Round& round, bool) override {
     pushed_ = {round.number, model_.w, {}};
+    const FrozenTensor z = directed_ ? debiased_model(model_) : model_.x;
     std::map<Rank, std::vector<Packed>> packed;  // by replica
     for (const Shares::Link& link : links_of(round.number, rank_)) {
       if (directed_ && !round.peers.expects(link.peer, round.number)) continue;
@@ -73,7 +81,7 @@ class ReplicaMixer final : public Mixer {
       const Rank key = replica_of(link.peer);
       auto [entry, fresh] = packed.try_emplace(key);
       if (fresh)
-        entry->second = replicas_.differences(model_.x.read(), key, model_.epoch, round.env.rng());
+        entry->second = replicas_.differences(z.read(), key, model_.epoch, round.env.rng());
       pushed_.to.push_back(link.peer);
       if (!lives) continue;
       send(round, link.peer, entry->second);
@@ -126,6 +134,10 @@ class ReplicaMixer final : public Mixer {
   double step_along(double weight) const {
     return exact_weight(parts_->plan.compression.consensus_step * weight);
   }
+  // The mass that a rank of weight w gives along an edge: both its ends know w.
+  double given(double weight, double w) const {
+    return w < kLeastWeight ? 0 : step_along(weight) * w;
+  }
   Rank replica_of(Rank peer) const { return one_replica_ ? -1 : peer; }
   bool pushed_to(Rank peer) const {
     return std::find(pushed_.to.begin(), pushed_.to.end(), peer) != pushed_.to.end();
@@ -146,8 +158,7 @@ class ReplicaMixer final : public Mixer {
   void fold_directed(Env& env) {
     for (const Shares::Link& link : links_of(pushed_.round, rank_)) {
       if (!pushed_to(link.peer)) continue;
-      move_by(replicas_.own(replica_of(link.peer)).clone(), -step_along(link.weight));
-      model_.w -= step_along(link.weight) * pushed_.w;
+      give(replicas_.own(replica_of(link.peer)), -given(link.weight, pushed_.w));
     }
     for (const Rank source : sources(pushed_.round)) fold_source(env, source);
   }
@@ -173,9 +184,15 @@ class ReplicaMixer final : public Mixer {
     if (!weight) return;
     for (const Shares::Link& link : links_of(pushed_.round, source)) {
       if (link.peer != rank_) continue;
-      move_by(replicas_.of_peer(source).clone(), step_along(link.weight));
-      model_.w += step_along(link.weight) * *weight;
+      give(replicas_.of_peer(source), given(link.weight, *weight));
     }
+  }
+
+  // (x, w) <- (x, w) + mass * (z, 1).
+  void give(const at::Tensor& z, double mass) {
+    if (mass == 0) return;
+    move_by(z.clone(), mass);
+    model_.w += mass;
   }
 
   // The peer's difference of the pushed round enters its replica. Returns the weight of its model;

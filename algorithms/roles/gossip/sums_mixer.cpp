@@ -42,8 +42,6 @@
 namespace grapevine {
 namespace {
 
-constexpr double kLeastWeight = 1.0 / 8;  // of a rank that gives
-
 // Entries of the saved state: lists of ranks, each with its sum under "<list>.<rank>.".
 constexpr char kGiven[] = "sums_given";
 constexpr char kFolded[] = "sums_folded";

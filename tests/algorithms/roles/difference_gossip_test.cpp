@@ -329,29 +329,57 @@ TEST(DifferenceGossip, ReplicasStayEqualWhereRanksSkipExchangesAndEndInDifferent
   EXPECT_GT(apart, 20) << "all ranks ended alike";
 }
 
-// A skipped exchange is late, not lost: without gradients the ranks agree on the mean.
+// A skipped exchange is late, not lost: without gradients the ranks agree on the mean. With
+// push-sum a rank still gives when those that give to it have ended, and its weight shrinks: no
+// rank's z moves by that.
 TEST(DifferenceGossip, RanksThatSkipExchangesReachConsensus) {
-  for (const std::string averaging : {"symmetric"}) {
-    SCOPED_TRACE(averaging);
+  for (const Keys& keys : std::vector<Keys>{{{"averaging", "symmetric"}, {"density", "0.3"}},
+                                            {{"averaging", "push-sum"}, {"density", "0.3"}},
+                                            {{"averaging", "push-sum"}, {"topology", "ring"}},
+                                            {{"averaging", "push-sum"}, {"topology", "star"}},
+                                            {{"averaging", "push-sum"}, {"compress", "int8"}}})
+    for (const std::uint64_t seed : {1, 3}) {
+      SCOPED_TRACE(keys[0].second + " " + keys[1].second + ", seed=" + std::to_string(seed));
+      WorldConfig config = skipping_config(keys, seed);
+      config.horizon.steps = 1;
+      const auto start = run(config, no_pull);
+      config.horizon.steps = 1000;
+      std::int64_t applied = 0;
+      RoleWorld world(config, no_pull);
+      place(world, config);
+      const at::Tensor mean = world.total_x() / 5;
+      world.start();
+      world.run();
+      std::vector<at::Tensor> z;
+      for (Rank r = 0; r < 5; ++r) {
+        z.push_back(world.z(r));
+        for (const Event& event : world.events(r)) applied += event.kind == EventKind::applied;
+      }
+      EXPECT_LT(applied, 2 * 5 * 1000) << "nothing was skipped";
+      EXPECT_LT(spread(z), 1e-2 * spread(start));
+      EXPECT_LT((at::stack(z).mean(0).to(at::kDouble) - mean).abs().max().item<double>(), 1e-2);
+      EXPECT_LT((world.total_x() / 5 - mean).abs().max().item<double>(), 1e-4);
+    }
+}
+
+// On a directed ring nobody gives to the rank behind a dead one any more, and its weight shrinks.
+TEST(DifferenceGossip, ARankThatIsGivenNothingKeepsItsModel) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE("seed=" + std::to_string(seed));
     WorldConfig config =
-        skipping_config({{"averaging", averaging}, {"compress", "top-k"}, {"density", "0.3"}}, 3);
-    config.horizon.steps = 1;
-    const auto start = run(config, no_pull);
-    config.horizon.steps = 1500;
-    std::int64_t applied = 0;
+        make_config(5, seed, {{"averaging", "push-sum"}, {"topology", "ring"}, {"density", "0.3"}});
+    config.horizon.steps = 400;
     RoleWorld world(config, no_pull);
     place(world, config);
-    const at::Tensor mean = world.total_x() / 5;
     world.start();
+    while (world.model(0).step < 350) world.step();
+    world.kill(2);
     world.run();
-    std::vector<at::Tensor> z;
-    for (Rank r = 0; r < 5; ++r) {
-      z.push_back(world.z(r));
-      for (const Event& event : world.events(r)) applied += event.kind == EventKind::applied;
-    }
-    EXPECT_LT(applied, 2 * 5 * 1500) << "nothing was skipped";
-    EXPECT_LT(spread(z), 1e-2 * spread(start));
-    EXPECT_LT((at::stack(z).mean(0).to(at::kDouble) - mean).abs().max().item<double>(), 1e-2);
+    std::vector<at::Tensor> left;
+    for (const Rank r : {0, 1, 3, 4}) left.push_back(world.z(r));
+    EXPECT_LT(world.model(3).w, 0.5) << "the rank was given something";
+    EXPECT_GT(world.model(3).w, 0.05) << "the rank gave nearly all of its weight";
+    EXPECT_LT(spread(left), 1e-2);
   }
 }
 

@@ -361,17 +361,16 @@ TEST(GradientTracking, ReachesTheOptimumOfTheMeanHoweverRanksMix) {
         gossip + overlap + Keys{{"staleness", "2"}, {"local_steps", "2"}},
         gossip + overlap + Keys{{"running_sums", "true"}}, ring + Keys{{"compress", "int8"}},
         ring + Keys{{"compress", "top-k"}, {"density", "0.4"}}, gossip + Keys{{"compress", "int8"}},
-        ring + overlap + Keys{{"compress", "int8"}, {"staleness", "2"}}})
-    for (const std::int64_t checkpoints : {0, 17}) {
-      std::string name;
-      for (const auto& [key, value] : keys) name += key + "=" + value + " ";
-      SCOPED_TRACE(name + "saved after " + std::to_string(checkpoints) + " events");
-      WorldConfig config = short_config(keys, 5, 1200, 3);
-      config.lr = 0.03;
-      config.slowness = {{2, 0.5}};
-      for (const at::Tensor& model : models_after(config, pull_beyond, checkpoints))
-        EXPECT_LT((model - 3).abs().max().item<double>(), 1e-3) << model;
-    }
+        ring + overlap + Keys{{"compress", "int8"}, {"staleness", "2"}}}) {
+    std::string name;
+    for (const auto& [key, value] : keys) name += key + "=" + value + " ";
+    SCOPED_TRACE(name);
+    WorldConfig config = short_config(keys, 5, 1200, 3);
+    config.lr = 0.03;
+    config.slowness = {{2, 0.5}};
+    for (const at::Tensor& model : models_after(config, pull_beyond, 171))
+      EXPECT_LT((model - 3).abs().max().item<double>(), 1e-3) << model;
+  }
 }
 
 // On the complete graph it is synchronous SGD; and the sum of estimates is that of the gradients.
