@@ -236,7 +236,7 @@ class SupervisorState {
   std::set<Rank> gone_;                         // with the run, which has failed
   LiveSettings settings_;                       // that have changed
   LiveSettings newest_;                         // of them, those of the view to come
-  std::vector<LiveSettings> earlier_settings_;  // that have counted before settings_
+  std::vector<LiveSettings> earlier_wirings_;  // wiring_settings() of the settings before, each once
   WiringChange wiring_;
   std::size_t scheduled_ = 0;  // of the schedule, those that are done or left out
   Timestamp schedule_after_{0};

@@ -265,6 +265,15 @@ TEST(TlsNames, ACertificateOfAnotherHostIsRefusedOnBothSides) {
   }
 }
 
+TEST(TlsNames, AWildcardStandsForOneWholeLabel) {
+  const tcp::Authority authority;
+  const Context all = issued_for(authority, {"*.lan", "node*.rack"});
+  for (const std::string host : {"node2.lan", "NODE2.LAN", "node2.lan."})
+    EXPECT_EQ(error_of_handshake(all, {host}, all), "") << host;
+  for (const std::string host : {"lan", "a.node2.lan", "node2.rack", "node2.lan.org", "10.0.0.1"})
+    expect_contains(error_of_handshake(all, {host}, all), "not for " + host);
+}
+
 // The dialling side decides; the names of its own certificate do not matter.
 TEST(TlsNames, WithoutTheFileNothingIsCompared) {
   const tcp::Authority authority;
