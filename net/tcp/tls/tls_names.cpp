@@ -41,7 +41,9 @@ std::string without_zone_or_dot(const std::string& host) {
   return name.substr(0, name.find_last_not_of('.') + 1);
 }
 
+// OpenSSL takes a dot at the start for all hosts of a domain.
 bool names_host(X509* certificate, const std::string& host) {
+  if (host.empty() || host.front() == '.') return false;
   if (is_address(host)) return X509_check_ip_asc(certificate, host.c_str(), 0) == 1;
   constexpr unsigned kFlags =
       X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS;
@@ -87,7 +89,7 @@ std::string why_of_another_host(X509* certificate, const std::vector<std::string
   std::vector<std::string> dialled;
   for (const std::string& host : hosts) {
     dialled.push_back(without_zone_or_dot(host));
-    if (!dialled.back().empty() && names_host(certificate, dialled.back())) return "";
+    if (names_host(certificate, dialled.back())) return "";
   }
   const std::vector<std::string> names = names_of(certificate);
   return fmt::format(
