@@ -232,11 +232,12 @@ class SupervisorState {
   LinkSuspects suspects_;
   WaitWatch waits_;
   ViewChange view_;
-  std::set<Rank> drained_;                      // asked to leave
-  std::set<Rank> gone_;                         // with the run, which has failed
-  LiveSettings settings_;                       // that have changed
-  LiveSettings newest_;                         // of them, those of the view to come
-  std::vector<LiveSettings> earlier_wirings_;  // wiring_settings() of the settings before, each once
+  std::set<Rank> drained_;  // asked to leave
+  std::set<Rank> gone_;     // with the run, which has failed
+  LiveSettings settings_;   // that have changed
+  LiveSettings newest_;     // of them, those of the view to come
+  std::vector<LiveSettings>
+      earlier_wirings_;  // wiring_settings() of the settings before, each once
   WiringChange wiring_;
   std::size_t scheduled_ = 0;  // of the schedule, those that are done or left out
   Timestamp schedule_after_{0};

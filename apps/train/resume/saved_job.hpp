@@ -21,7 +21,8 @@ struct SavedJob {
 
 // The job.toml of the checkpoint that `resume` names, or, of checkpoints without one, of its run: a
 // run, its folder of checkpoints, or one of them. None: there is no such file. Errors (bad_input):
-// that of the checkpoint is damaged, and its run has none; a text that no parser of TOML should get.
+// that of the checkpoint is damaged, and its run has none; a text that no parser of TOML should
+// get.
 Expected<std::optional<SavedJob>> find_saved_job(const std::string& resume);
 
 // The options that a run may change when it continues: they are not part of its state. Those of

@@ -25,8 +25,8 @@ constexpr Duration kTryAgain = std::chrono::seconds(2);
 // than those of the wiring are kept with each change: of them any value fits, also an earlier one.
 void SupervisorState::take_settings() {
   LiveSettings before = wiring_settings(settings_);
-  const bool is_new = std::find(earlier_wirings_.begin(), earlier_wirings_.end(), before) ==
-                      earlier_wirings_.end();
+  const bool is_new =
+      std::find(earlier_wirings_.begin(), earlier_wirings_.end(), before) == earlier_wirings_.end();
   if (is_new && !before.empty() && before != wiring_settings(wiring_.settings()))
     earlier_wirings_.push_back(std::move(before));
   settings_ = wiring_.settings();
