@@ -236,8 +236,8 @@ class SupervisorState {
   std::set<Rank> gone_;     // with the run, which has failed
   LiveSettings settings_;   // that have changed
   LiveSettings newest_;     // of them, those of the view to come
-  std::vector<LiveSettings>
-      earlier_wirings_;  // wiring_settings() of the settings before, each once
+  // Of the settings before: wiring_settings(), each once.
+  std::vector<LiveSettings> earlier_wirings_;
   WiringChange wiring_;
   std::size_t scheduled_ = 0;  // of the schedule, those that are done or left out
   Timestamp schedule_after_{0};
