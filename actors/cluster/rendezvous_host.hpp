@@ -51,7 +51,7 @@ struct RendezvousConfig {
   BeginRun crew;  // the actors of process 0, but for its ranks
 };
 
-// The settings of a run that have changed since it began, and those that have counted in between.
+// The settings of a run that have changed since it began, and those of its wirings in between.
 struct ChangedSettings {
   LiveSettings now;
   std::vector<LiveSettings> earlier;

@@ -39,7 +39,7 @@ struct Place {
   // LiveSettings that have changed since the start, whether it is granted or not; nothing: the
   // supervisor has not answered.
   std::optional<std::map<std::string, std::string>> settings = std::nullopt;
-  // Those that have counted between the start and these.
+  // Of those that have counted between the start and these, the ones of the wiring: each set once.
   std::vector<std::map<std::string, std::string>> earlier = {};
 };
 // Which processes are lost, so that others may take their places? And the answer.

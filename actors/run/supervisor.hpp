@@ -232,11 +232,12 @@ class SupervisorState {
   LinkSuspects suspects_;
   WaitWatch waits_;
   ViewChange view_;
-  std::set<Rank> drained_;                      // asked to leave
-  std::set<Rank> gone_;                         // with the run, which has failed
-  LiveSettings settings_;                       // that have changed
-  LiveSettings newest_;                         // of them, those of the view to come
-  std::vector<LiveSettings> earlier_settings_;  // that have counted before settings_
+  std::set<Rank> drained_;  // asked to leave
+  std::set<Rank> gone_;     // with the run, which has failed
+  LiveSettings settings_;   // that have changed
+  LiveSettings newest_;     // of them, those of the view to come
+  // Of the settings before: wiring_settings(), each once.
+  std::vector<LiveSettings> earlier_wirings_;
   WiringChange wiring_;
   std::size_t scheduled_ = 0;  // of the schedule, those that are done or left out
   Timestamp schedule_after_{0};

@@ -138,9 +138,8 @@ void print_overview(const std::vector<CommandEntry>& table, std::ostream& out) {
   for (const CommandEntry& entry : table)
     out << "  " << entry.name << std::string(12 - std::min<std::size_t>(11, entry.name.size()), ' ')
         << entry.description << "\n";
-  out << "\n'grapevine COMMAND --help' lists the options of a command; 'grapevine train' alone "
-         "trains "
-         "lenet on glyphs.\n";
+  out << "\n'grapevine COMMAND --help' lists the options of a command.\n"
+         "'grapevine train' alone trains lenet on glyphs.\n";
 }
 
 }  // namespace

@@ -216,6 +216,7 @@ struct ControlClient::Impl {
     httplib::Headers headers;
     std::string nonce;
     alerted = false;
+    mismatch.clear();
     asked_at = Clock::now();
     if (!secret.empty()) {
       auto given = take_nonce();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <chrono>
 #include <filesystem>
 #include <ostream>
@@ -47,6 +48,12 @@ bool is_host_name(const std::string& name) {
          name.find_first_not_of(kNameCharacters) == std::string::npos;
 }
 
+// Names that differ in the case of letters alone are one name.
+std::string in_lower_case(std::string name) {
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
+
 // Two machines with one name could each answer for the other.
 Expected<std::vector<CertificateTarget>> places_of(const CertificateOptions& options) {
   if (options.hosts.empty()) return std::vector<CertificateTarget>{{"", options.folder, {}}};
@@ -59,7 +66,8 @@ Expected<std::vector<CertificateTarget>> places_of(const CertificateOptions& opt
         return bad_input("--hosts '" + host +
                          "': expected names of machines, each with others after '=': "
                          "node1=10.0.0.1");
-      if (!taken.insert(name).second) return bad_input("--hosts: '" + name + "' is named twice");
+      if (!taken.insert(in_lower_case(name)).second)
+        return bad_input("--hosts: '" + name + "' is named twice");
     }
     const std::string& first = names.front();
     places.push_back({first, (fs::path(options.folder) / first).string(), names});

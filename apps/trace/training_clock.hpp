@@ -26,9 +26,10 @@ class TrainingClock {
   std::int64_t of(const TraceRecord& record) {
     const bool resumed = record.kind == EventKind::resumed;
     // Each rank records it.
-    if (resumed && !was_resumed_ && record.time_ns > last_ns_)
+    if (resumed && !was_resumed_) {
       gaps_.push_back({last_ns_, record.time_ns});
-    if (resumed && !was_resumed_) paused_ns_ += record.time_ns - last_ns_;
+      paused_ns_ += record.time_ns - last_ns_;
+    }
     was_resumed_ = resumed;
     last_ns_ = record.time_ns;
     return record.time_ns - paused_ns_;

@@ -243,8 +243,8 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
   if (more != nullptr && *more != '\0' && !from_environment(*set)) put_before(*set, {more});
   const std::string path = options.job_file;
   if (path.empty()) return {};
-  const auto text = options.job_text ? check_toml_text(*options.job_text, path, "a TOML job file")
-                                     : read_toml_file(path, "a TOML job file");
+  const Expected<std::string> text =
+      options.job_text ? *options.job_text : read_toml_file(path, "a TOML job file");
   if (!text) return text.error();
   return read_job_text(app, options, *text, path);
 }

@@ -114,7 +114,7 @@ struct TrainOptions {
   std::shared_ptr<const tcp::TlsContext> certificates;  // of `tls`, by load_certificates()
   Wiring wiring;                        // of the job file; the preset lies under it, `set` on top
   Places places;                        // in the job file
-  std::optional<std::string> job_text;  // of the job file, where it has been read
+  std::optional<std::string> job_text;  // of the job file, where it has been read and checked
   StateJob of_state = StateJob::none;   // the job file
   std::string notice;  // a line for people: which of two algorithms counts; empty: there is one
 };

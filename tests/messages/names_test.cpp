@@ -108,7 +108,7 @@ void slip(std::string& typed, Rng& rng) {
   }
 }
 
-TEST(UnknownName, SlipsInHalfOfTheLettersFindTheName) {
+TEST(UnknownName, SlipsInAThirdOfTheLettersFindTheName) {
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     SCOPED_TRACE(seed);
     Rng rng(seed);

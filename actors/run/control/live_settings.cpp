@@ -50,6 +50,13 @@ LiveSettings with_plain_numbers(LiveSettings settings) {
   return settings;
 }
 
+LiveSettings wiring_settings(const LiveSettings& settings) {
+  LiveSettings of_wiring;
+  for (const auto& [name, value] : settings)
+    if (name == kAlgorithmSetting || is_wiring_key(name)) of_wiring[name] = value;
+  return of_wiring;
+}
+
 std::string settings_text(const LiveSettings& settings) {
   std::string text;
   for (const auto& [name, value] : settings)

@@ -33,6 +33,8 @@ inline constexpr char kDoesNotChange[] =
     "a wiring with parameter servers of nodes or levels does not change while it runs";
 inline constexpr char kDoesNotCome[] =
     "a wiring with parameter servers of nodes or levels does not come into a running job";
+// Those that decide the wiring: the preset and keys of the wiring.
+LiveSettings wiring_settings(const LiveSettings& settings);
 // "lr = 0.1, wiring.quorum = 3".
 std::string settings_text(const LiveSettings& settings);
 

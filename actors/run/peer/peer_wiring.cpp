@@ -122,6 +122,7 @@ void PeerState::begin_as_server(const InstallView& view) {
   model_.x = placed(FrozenTensor::freeze(at::empty({dimension_})));
   view_.install = view;
   view_.awaits_state = true;
+  view_.state_at = now();
   take_state_if_complete();
 }
 

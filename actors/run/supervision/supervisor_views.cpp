@@ -115,7 +115,7 @@ void SupervisorState::report_change(const LiveSettings& changed) {
 Place SupervisorState::on_ask_place(AskPlace ask) {
   Place place;
   place.settings = settings_;  // a process with other options need not wait for its place
-  place.earlier = earlier_settings_;
+  place.earlier = earlier_wirings_;
   const auto refuse = [&place](bool later, const char* reason) {
     place.later = later;
     place.reason = reason;
@@ -148,7 +148,7 @@ const char* SupervisorState::why_joins_are_refused() const {
 Vacancy SupervisorState::on_ask_vacancy() const {
   Vacancy vacancy;
   vacancy.settings = settings_;
-  vacancy.earlier = earlier_settings_;
+  vacancy.earlier = earlier_wirings_;
   if (const char* why = why_joins_are_refused()) {
     vacancy.reason = why;
     return vacancy;

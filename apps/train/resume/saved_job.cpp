@@ -23,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kJobFile[] = "a TOML job file";
 constexpr char kStartStep[] = "first-step";
 constexpr char kStartEpoch[] = "first-epoch";
 constexpr char kStartRanks[] = "first-workers";
@@ -74,7 +75,12 @@ Expected<std::optional<SavedJob>> find_saved_job(const std::string& resume) {
     of_state = folder.empty() ? fs::path() : fs::path(folder) / kJobFileName;
     return of_state.empty() ? std::nullopt : job_at(of_state);
   });
-  if (saved) return saved;
+  if (saved) {
+    auto checked = check_toml_text(std::move(saved->text), saved->path, kJobFile);
+    if (!checked) return checked.error();
+    saved->text = *std::move(checked);
+    return saved;
+  }
   // Of earlier versions a checkpoint has none.
   const bool damaged = !of_state.empty() && fs::exists(of_state, none);
   const fs::path candidates[] = {path, path.parent_path(), path.parent_path().parent_path()};
@@ -84,7 +90,7 @@ Expected<std::optional<SavedJob>> find_saved_job(const std::string& resume) {
     if (!holds_it || fs::equivalent(file, of_state, none) || !is_job_file(file.string())) continue;
     if (damaged)
       spdlog::warn("{} is damaged: the job is that of {}", of_state.string(), file.string());
-    const auto text = read_toml_file(file.string(), "a TOML job file");
+    const auto text = read_toml_file(file.string(), kJobFile);
     if (!text) return text.error();
     return std::optional(SavedJob{file.string(), *text});
   }

@@ -16,12 +16,13 @@ Expected<void> settle_resume(TrainOptions& options);
 
 struct SavedJob {
   std::string path;  // of the file, for errors
-  std::string text;  // as it was checked: a run may replace the file meanwhile
+  std::string text;  // as it was checked, for check_toml_text(), too: a run may replace the file
 };
 
 // The job.toml of the checkpoint that `resume` names, or, of checkpoints without one, of its run: a
 // run, its folder of checkpoints, or one of them. None: there is no such file. Errors (bad_input):
-// that of the checkpoint is damaged, and its run has none.
+// that of the checkpoint is damaged, and its run has none; a text that no parser of TOML should
+// get.
 Expected<std::optional<SavedJob>> find_saved_job(const std::string& resume);
 
 // The options that a run may change when it continues: they are not part of its state. Those of

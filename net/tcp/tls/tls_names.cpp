@@ -34,12 +34,19 @@ std::string address_text(const ASN1_OCTET_STRING* bytes) {
   return text.data();
 }
 
-// The zone of an address is a matter of this machine: "fe80::1%eth0".
-std::string without_zone(const std::string& host) { return host.substr(0, host.find('%')); }
+// As certificates have it: the zone of an address is a matter of this machine ("fe80::1%eth0"), and
+// the last dot of a name one of its look-up ("node1.lan.").
+std::string without_zone_or_dot(const std::string& host) {
+  const std::string name = host.substr(0, host.find('%'));
+  return name.substr(0, name.find_last_not_of('.') + 1);
+}
 
+// OpenSSL takes a dot at the start for all hosts of a domain.
 bool names_host(X509* certificate, const std::string& host) {
+  if (host.empty() || host.front() == '.') return false;
   if (is_address(host)) return X509_check_ip_asc(certificate, host.c_str(), 0) == 1;
-  constexpr unsigned kFlags = X509_CHECK_FLAG_NEVER_CHECK_SUBJECT;
+  constexpr unsigned kFlags =
+      X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS;
   return X509_check_host(certificate, host.data(), host.size(), kFlags, nullptr) == 1;
 }
 
@@ -81,8 +88,8 @@ std::vector<std::string> names_of(X509* certificate) {
 std::string why_of_another_host(X509* certificate, const std::vector<std::string>& hosts) {
   std::vector<std::string> dialled;
   for (const std::string& host : hosts) {
-    dialled.push_back(without_zone(host));
-    if (!dialled.back().empty() && names_host(certificate, dialled.back())) return "";
+    dialled.push_back(without_zone_or_dot(host));
+    if (names_host(certificate, dialled.back())) return "";
   }
   const std::vector<std::string> names = names_of(certificate);
   return fmt::format(

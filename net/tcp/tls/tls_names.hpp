@@ -14,8 +14,9 @@ std::string subject_alt_names(const std::vector<std::string>& hosts);
 // which is for people.
 std::vector<std::string> names_of(x509_st* certificate);
 
-// Empty where the certificate names one of `hosts` (wildcards by RFC 9525); else the reason, with
-// the remedy.
+// Empty where the certificate names one of `hosts`; else the reason, with the remedy. A wildcard in
+// the certificate is its whole first label (RFC 9525), before at least two others: "*.rack.lan" is
+// for node1.rack.lan.
 std::string why_of_another_host(x509_st* certificate, const std::vector<std::string>& hosts);
 
 }  // namespace grapevine::tcp

@@ -20,7 +20,9 @@
 #include "apps/control/control_nonces.hpp"
 #include "apps/control/control_proof.hpp"
 #include "apps/monitoring/bounded_server.hpp"
+#include "net/addresses.hpp"
 #include "net/file_descriptor.hpp"
+#include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tls/tls_certificates.hpp"
 #include "tests/apps/monitoring/http_get.hpp"
 #include "tests/apps/process.hpp"
@@ -61,8 +63,8 @@ class ControlServerTest : public testing::Test {
     hub_->attach(std::make_unique<AnsweringLine>(changes_));
     listen(nullptr);
   }
-  void listen(std::shared_ptr<const tcp::TlsContext> tls) {
-    auto server = ControlServer::on_port({"127.0.0.1", 0, ""}, kSecret, hub_, {}, std::move(tls));
+  void listen(std::shared_ptr<const tcp::TlsContext> tls, const std::string& host = "127.0.0.1") {
+    auto server = ControlServer::on_port({host, 0, ""}, kSecret, hub_, {}, std::move(tls));
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = *std::move(server);
   }
@@ -72,9 +74,10 @@ class ControlServerTest : public testing::Test {
   }
 
   // A client that knows the secret. `tls`: its folder of certificates.
-  Expected<ControlClient> client(const std::string& tls = "") const {
+  Expected<ControlClient> client(const std::string& tls = "",
+                                 const std::string& host = "127.0.0.1") const {
     return ControlClient::find(
-        "127.0.0.1:" + std::to_string(server_->port()), [](const char*) { return kSecret; }, tls);
+        host + ":" + std::to_string(server_->port()), [](const char*) { return kSecret; }, tls);
   }
   void expect_answers() const {
     auto found = client();
@@ -342,8 +345,8 @@ class ControlTlsTest : public ControlServerTest {
     listen(*own);
   }
   std::string at(const std::string& name) const { return (folder_.path() / name).string(); }
-  Error error_of_asking(const std::string& tls) const {
-    auto found = client(tls);
+  Error error_of_asking(const std::string& tls, const std::string& host = "127.0.0.1") const {
+    auto found = client(tls, host);
     if (!found) return found.error();
     const auto status = found->status();
     EXPECT_FALSE(status.ok());
@@ -389,6 +392,29 @@ TEST_F(ControlTlsTest, AServerWithoutTlsIsNotTrusted) {
   server_.reset();
   listen(nullptr);
   EXPECT_THAT(error_of_asking(at("own")).message, HasSubstr("TLS fails"));
+}
+
+TEST_F(ControlTlsTest, AClientComparesTheNamesOfHosts) {
+  const std::string host = tcp::primary_address(false);
+  if (is_loopback_host(host)) GTEST_SKIP() << "this machine has loopback addresses alone";
+  ASSERT_TRUE(authority_.issue(at("here"), tcp::kCertificateTerm, {host}).ok());
+  ASSERT_TRUE(authority_.issue(at("node2"), tcp::kCertificateTerm, {"node2"}).ok());
+  for (const std::string named : {"here", "node2"}) {
+    const auto context = tcp::TlsContext::load(at(named));
+    ASSERT_TRUE(context.ok()) << context.error().message;
+    server_.reset();
+    listen(*context, host);
+    auto found = client(at("here"), host);
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(found->status().ok(), named == "here");
+  }
+  const Error refused = error_of_asking(at("here"), host);
+  EXPECT_EQ(refused.code, Errc::bad_input);
+  EXPECT_THAT(refused.message, HasSubstr("is for node2, not for " + host));
+  // Without a file check-hosts in the folder of the client nothing is compared.
+  auto any = client(at("own"), host);
+  ASSERT_TRUE(any.ok()) << any.error().message;
+  EXPECT_TRUE(any->status().ok());
 }
 
 }  // namespace control_server_test

@@ -307,6 +307,7 @@ TEST(MakeCertificates, BadValuesAreOneClearLine) {
                                                         {"--days", "1000000"},
                                                         {"--hosts", "../x"},
                                                         {"--hosts", "a,a"},
+                                                        {"--hosts", "a,A"},
                                                         {"--hosts", "a=10.0.0.1,b=10.0.0.1"},
                                                         {"--hosts", "a=,b"},
                                                         {"--hosts", "a=b/c"}}) {

@@ -201,7 +201,6 @@ TEST(TraceCommand, ThePageOfTheFolderOfTheTraceHasTheFactsOfTheRun) {
     EXPECT_EQ(page(trace), of_run) << trace;
 }
 
-// Missing folders are made, as for --csv; what cannot be is bad input for all of them.
 // The value is optional, and the run may stand where it would be.
 TEST(TraceCommand, BlameAloneAsksForAllCulprits) {
   TraceFolder folder(2);
@@ -237,6 +236,7 @@ TEST(TraceCommand, OfAResumedRunThePausesStandApart) {
   EXPECT_EQ(figures["paused_seconds"], 3600);
 }
 
+// Missing folders are made, as for --csv; what cannot be is bad input for all of them.
 TEST(TraceCommand, OutputFilesAreTreatedAlike) {
   TraceFolder folder(2);
   add_gossip(folder);

@@ -17,17 +17,11 @@ std::string seconds(std::int64_t ns) {
   return fmt::format("{:.0f} s", static_cast<double>(ns) / 1e9);
 }
 
-// The rank joins, or is behind, and takes the state of another one.
-bool awaits_state(const RankWait& rank) {
-  return rank.report && rank.report->view > 0 && rank.report->waits.size() == 1 &&
-         rank.report->waits.front().payload == PayloadKind::state_chunk;
-}
-
 Root own_root(const RankWait& rank) {
   if (!rank.report) return rank.finished ? Root::finished : Root::no_answer;
   const WaitReport& report = *rank.report;
   if (report.holds_messages_back) return Root::delayed;
-  if (report.view > 0) return awaits_state(rank) ? Root::receives_state : Root::changes_members;
+  if (report.view > 0) return awaits_state(report) ? Root::receives_state : Root::changes_members;
   if (report.computing_ns < 0) return rank.finished ? Root::finished : Root::idle;
   if (report.worker == WorkerActivity::delayed) return Root::delayed;
   return report.worker == WorkerActivity::reading ? Root::reads : Root::computes;
@@ -39,13 +33,16 @@ bool waits(const RankWait& rank) {
          !rank.report->waits.empty();
 }
 
-// The rank that has still to give the state that another one waits for; nothing: it has.
+// The rank whose state another one waits for, where it does not answer or has still to give it. A
+// donor hands all parts to its transport at once: after the first one it may be in another view.
 std::optional<Rank> donor_of(const RankWait& rank, const Ranks& ranks) {
-  if (!awaits_state(rank)) return std::nullopt;
-  const auto donor = ranks.find(rank.report->waits.front().from);
-  const bool gives =
-      donor != ranks.end() && (!donor->second.report || donor->second.report->view > 0);
-  return gives ? std::optional<Rank>(donor->first) : std::nullopt;
+  if (!rank.report || !awaits_state(*rank.report)) return std::nullopt;
+  const Awaited& next = rank.report->waits.front();
+  const auto donor = ranks.find(next.from);
+  if (donor == ranks.end()) return std::nullopt;
+  const std::optional<WaitReport>& report = donor->second.report;
+  const bool has_given = report && (next.part >= 0 || report->view == 0);
+  return has_given ? std::nullopt : std::optional<Rank>(donor->first);
 }
 
 // How much a rank explains of a wait for it, as the rank that is furthest from an answer.
@@ -112,12 +109,9 @@ std::string root_text(const WaitChain& chain, const Ranks& ranks, std::int32_t p
       const Awaited& next = rank.report->waits.front();
       const std::string since = seconds(rank.report->waiting_ns);
       if (next.part < 0)
-        return fmt::format("{} joins and has waited {} for the state of rank {}", name, since,
-                           next.from);
-      return fmt::format(
-          "{} joins and has {} of {} parts of the state of rank {}, the last one "
-          "since {}",
-          name, next.part - 1, next.parts, next.from, since);
+        return fmt::format("{} has waited {} for the state of rank {}", name, since, next.from);
+      return fmt::format("{} receives the state of rank {}: {} of {} parts, the last one {} ago",
+                         name, next.from, next.part - 1, next.parts, since);
     }
     case Root::no_answer:
       return fmt::format(
@@ -139,6 +133,11 @@ std::string root_text(const WaitChain& chain, const Ranks& ranks, std::int32_t p
 
 }  // namespace
 
+bool awaits_state(const WaitReport& report) {
+  return report.view > 0 && report.waits.size() == 1 &&
+         report.waits.front().payload == PayloadKind::state_chunk;
+}
+
 WaitChain find_wait_chain(Rank from, const Ranks& ranks) {
   WaitChain chain;
   chain.ranks.push_back(from);
@@ -147,8 +146,6 @@ WaitChain find_wait_chain(Rank from, const Ranks& ranks) {
     const auto donor = donor_of(rank, ranks);
     if (!donor && !waits(rank)) {
       chain.root = own_root(rank);
-      if (chain.root == Root::receives_state)
-        chain.since_part = Duration(std::max<std::int64_t>(rank.report->waiting_ns, 0));
       return chain;
     }
     const auto next = donor ? donor : next_of(chain.ranks.back(), ranks);

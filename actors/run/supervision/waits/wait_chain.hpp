@@ -36,14 +36,14 @@ struct WaitChain {
   std::vector<Rank> ranks;  // the first one, ..., the root; the last one begins a circle
   Root root = Root::unknown;
 
-  // How long the root has had no part of the state that it receives; 0: it receives none.
-  Duration since_part{0};
-
   // Whether a process or link is the cause: a restart may help.
   bool is_lost() const {
     return root == Root::no_answer || (root == Root::idle && ranks.size() > 1);
   }
 };
+
+// Whether the rank joins, or is behind, and takes the state of another one.
+bool awaits_state(const WaitReport& report);
 
 // Where a rank waits for several others, the chain leads to the one that is furthest from an
 // answer: one that does not answer, then one that computes, then one that waits. REQUIRES: `ranks`

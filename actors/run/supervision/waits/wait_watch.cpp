@@ -96,6 +96,8 @@ void WaitWatch::add(const WaitReport& report, Timestamp now) {
   of.heard = of.reported_at = now;
   of.report = report;
   of.awaits_answer = false;
+  if (awaits_state(report))
+    state_at_ = std::max(state_at_, now - Duration(std::max<std::int64_t>(report.waiting_ns, 0)));
 }
 
 // Answers age until they are looked at.
@@ -125,11 +127,12 @@ bool WaitWatch::all_known(Timestamp now) const {
   });
 }
 
-// Its first step takes as long as that of a run.
+// Its first step takes as long as that of a run, from the last part of the state on.
 bool WaitWatch::begins_late(const OfRank& of, const WaitChain& chain, Timestamp now) const {
   const bool works = chain.root == WaitChain::Root::computes ||
                      chain.root == WaitChain::Root::reads || chain.root == WaitChain::Root::idle;
-  return of.joins && chain.ranks.size() == 1 && works && now - of.step <= limits_.first;
+  return of.joins && chain.ranks.size() == 1 && works &&
+         now - std::max(of.step, state_at_) <= limits_.first;
 }
 
 // The rank that has waited longest stands for all.
@@ -153,8 +156,7 @@ std::optional<WaitWatch::Finding> WaitWatch::look(Timestamp now) {
   }
   if (!worst) return std::nullopt;
   Finding finding;
-  const bool arrives = worst->root == WaitChain::Root::receives_state;
-  finding.ends = limits_.abort && (arrives ? worst->since_part : length) >= *limits_.abort;
+  finding.ends = limits_.abort && std::min(length, now - state_at_) >= *limits_.abort;
   finding.is_lost = worst->is_lost();
   const Rank root = worst->ranks.back();
   if (worst->root == WaitChain::Root::no_answer) finding.unreachable = ranks.at(root).process;

@@ -22,9 +22,9 @@ struct WaitLimits {
 // A wait is unusual once its rank has taken no step for kFactor times its usual pace. Then all
 // ranks are asked what they wait for; the answers say which chain of waits leads to which root. A
 // wait whose root is an injected delay is none. A rank that joins has the pace of the others until
-// it has the state of training; its first step may take longer, as at the start of a run. While
-// parts of a state arrive, no wait for them ends the run. `now`: of the caller's clock. Sends
-// nothing. Not thread-safe.
+// it has the state of training; its first step may take longer, as at the start of a run. A wait
+// ends the run only after the last part of a state has come, and all of limits.abort: other ranks
+// may have waited for the state. `now`: of the caller's clock. Sends nothing. Not thread-safe.
 class WaitWatch {
  public:
   static constexpr int kFactor = 5;
@@ -103,6 +103,7 @@ class WaitWatch {
   std::int32_t workers_ = 0;
   std::map<Rank, OfRank> ranks_;
   std::int64_t question_ = 0;
+  Timestamp state_at_{0};  // the newest part of a state came to a rank, or its wait for it began
   std::optional<Told> told_;
 };
 

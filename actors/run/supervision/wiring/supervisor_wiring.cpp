@@ -1,7 +1,9 @@
 // A change of the wiring: the messages of the supervisor's WiringChange.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "actors/run/supervisor.hpp"
 #include "algorithms/wiring/nodes.hpp"
@@ -19,10 +21,14 @@ constexpr Duration kTryAgain = std::chrono::seconds(2);
 
 }  // namespace
 
-// A process may have read its options from a checkpoint of any time since the start.
+// A process may have read its options from a checkpoint of any time since the start. Other settings
+// than those of the wiring are kept with each change: of them any value fits, also an earlier one.
 void SupervisorState::take_settings() {
-  if (wiring_.settings() != settings_ && !settings_.empty())
-    earlier_settings_.push_back(std::move(settings_));
+  LiveSettings before = wiring_settings(settings_);
+  const bool is_new =
+      std::find(earlier_wirings_.begin(), earlier_wirings_.end(), before) == earlier_wirings_.end();
+  if (is_new && !before.empty() && before != wiring_settings(wiring_.settings()))
+    earlier_wirings_.push_back(std::move(before));
   settings_ = wiring_.settings();
   newest_ = wiring_.changed();
 }

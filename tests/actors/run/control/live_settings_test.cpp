@@ -31,5 +31,11 @@ TEST(LiveSettings, NumbersAreAsAJobFileHasThem) {
     EXPECT_EQ(with_plain_numbers({{"lr", written}}), LiveSettings({{"lr", plain}})) << written;
 }
 
+TEST(LiveSettings, OfThemSomeDecideTheWiring) {
+  EXPECT_EQ(wiring_settings({{"lr", "0.1"}, {"algorithm", "sgp"}, {"wiring.peers", "2"}}),
+            LiveSettings({{"algorithm", "sgp"}, {"wiring.peers", "2"}}));
+  EXPECT_EQ(wiring_settings({{"lr", "0.1"}}), LiveSettings());
+}
+
 }  // namespace live_settings_test
 }  // namespace grapevine

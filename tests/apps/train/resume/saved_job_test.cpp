@@ -66,6 +66,18 @@ TEST(SavedJob, IsReadOnce) {
   EXPECT_EQ(options.out, "step-1");
 }
 
+// The parser of TOML would need stack for each of them.
+TEST(SavedJob, IsRefusedWithTooManyDots) {
+  const TemporaryDirectory folder;
+  make_checkpoint(folder.path() / "step-1");
+  std::ofstream(folder.path() / "step-1" / kJobFileName) << "# Grapevine 1\n"
+                                                         << std::string(100'000, '.') << " = 1\n";
+  const auto saved = find_saved_job((folder.path() / "step-1").string());
+  ASSERT_FALSE(saved.ok());
+  EXPECT_NE(saved.error().message.find("job.toml:2: more than 1000 dots"), std::string::npos)
+      << saved.error().message;
+}
+
 TEST(SavedJob, IsNoneWithoutACheckpoint) {
   const TemporaryDirectory folder;
   for (const fs::path& path : {folder.path(), folder.path() / "missing"}) {

@@ -265,6 +265,16 @@ TEST(TlsNames, ACertificateOfAnotherHostIsRefusedOnBothSides) {
   }
 }
 
+TEST(TlsNames, AWildcardStandsForOneWholeLabel) {
+  const tcp::Authority authority;
+  const Context all = issued_for(authority, {"*.rack.lan", "node*.hall.lan", "*.lan"});
+  for (const std::string host : {"node2.rack.lan", "NODE2.RACK.LAN", "node2.rack.lan."})
+    EXPECT_EQ(error_of_handshake(all, {host}, all), "") << host;
+  for (const std::string host : {"rack.lan", ".rack.lan", "a.node2.rack.lan", "node2.hall.lan",
+                                 "node2.rack.lan.org", "node2.lan", "10.0.0.1"})
+    expect_contains(error_of_handshake(all, {host}, all), "not for " + host);
+}
+
 // The dialling side decides; the names of its own certificate do not matter.
 TEST(TlsNames, WithoutTheFileNothingIsCompared) {
   const tcp::Authority authority;

@@ -231,13 +231,19 @@ class WaitWatchOfAJoin : public WaitWatchTest {
     now_ += kSecond;
     for (Rank rank = 0; rank < 3; ++rank) watch_.on_step(rank, now_);
   }
-  // A second in which the others train, and rank 3 answers so.
-  std::optional<WaitWatch::Finding> second_of(const WaitReport& answer) {
-    second();
+  enum class Others { train, wait };
+  // A second in which the others train, or wait for rank 3, and that rank answers so.
+  std::optional<WaitWatch::Finding> second_of(const WaitReport& answer,
+                                              Others others = Others::train) {
+    if (others == Others::train)
+      second();
+    else
+      now_ += kSecond;
     auto finding = watch_.look(now_);
     if (const auto question = watch_.ask(now_))
       for (Rank rank = 0; rank < 4; ++rank) {
         WaitReport report = rank == 3 ? answer : WaitReport();
+        if (rank != 3 && others == Others::wait) report.waits = {{3, PayloadKind::chunk, 8}};
         report.rank = rank;
         report.question = *question;
         watch_.add(report, now_);
@@ -267,9 +273,10 @@ TEST_F(WaitWatchOfAJoin, ATransferThatTakesLongIsNamed) {
   ASSERT_TRUE(finding) << "it has the pace of the others, not that of a start";
   EXPECT_GT(seconds, 15);
   EXPECT_LT(seconds, 20);
-  EXPECT_NE(finding->text.find("rank 3 of process 1 joins and has "), std::string::npos)
+  EXPECT_NE(finding->text.find("rank 3 of process 1 receives the state of rank 1: "),
+            std::string::npos)
       << finding->text;
-  EXPECT_NE(finding->text.find(" of 100 parts of the state of rank 1"), std::string::npos);
+  EXPECT_NE(finding->text.find(" of 100 parts, the last one "), std::string::npos);
 }
 
 TEST_F(WaitWatchOfAJoin, WhileItsPartsArriveItEndsNoRun) {
@@ -290,6 +297,31 @@ TEST_F(WaitWatchOfAJoin, WhileItsPartsArriveItEndsNoRun) {
   ASSERT_TRUE(finding && finding->ends);
   EXPECT_GE(since, 20 * kSecond);
   EXPECT_LE(since, 24 * kSecond);
+}
+
+// The time of the transfer is none of the step that follows, whether the others wait for it or not.
+TEST_F(WaitWatchOfAJoin, TheStepAfterALongTransferEndsNoRun) {
+  WaitLimits limits;
+  limits.abort = 20 * kSecond;
+  limits.first = 90 * kSecond;
+  for (const Others others : {Others::train, Others::wait}) {
+    SCOPED_TRACE(others == Others::wait ? "the others wait" : "the others train");
+    join(limits);
+    for (int seconds = 0; seconds < 200; ++seconds) {
+      const auto finding = second_of(receives(1 + seconds / 2, kSecond), others);
+      ASSERT_FALSE(finding && finding->ends) << finding->text;
+    }
+    Duration since{0};
+    while (since < 15 * kSecond) {
+      const auto finding = second_of(computes(since += kSecond), others);
+      ASSERT_FALSE(finding && (finding->ends || others == Others::train)) << finding->text;
+    }
+    std::optional<WaitWatch::Finding> finding;
+    while (!(finding && finding->ends) && since < 200 * kSecond)
+      finding = second_of(computes(since += kSecond), others);
+    ASSERT_TRUE(finding && finding->ends);
+    EXPECT_LE(since, (others == Others::wait ? 24 : 94) * kSecond);
+  }
 }
 
 // Its first step has the time that first steps have.
