@@ -127,6 +127,14 @@ Expected<ProcessGroups::Id> choose_process_group(const TrainJob& job,
   return ProcessGroups::Id();
 }
 
+// Announces the choice to the members and joins the group; null: there is none.
+Expected<std::shared_ptr<GradientGroup>> open_as_lead(TrainJob& job, const LinkedReplica& replica) {
+  const auto id = choose_process_group(job, replica);
+  if (!id) return id.error();
+  if (auto announced = job.members->announce_group(*id); !announced) return announced.error();
+  return join_group(job, replica, *id, [members = job.members] { return members->has_lost_one(); });
+}
+
 Expected<std::shared_ptr<GradientGroup>> accept_as_lead(TrainJob& job, const LinkedReplica& replica,
                                                         ReplicaClock::time_point deadline) {
   auto members =
@@ -135,18 +143,16 @@ Expected<std::shared_ptr<GradientGroup>> accept_as_lead(TrainJob& job, const Lin
   job.members = *std::move(members);
   if (auto all = job.members->accept(worker_of(job, replica), deadline, nullptr); !all)
     return all.error();
-  const auto id = choose_process_group(job, replica);
-  if (!id) return id.error();
-  if (auto announced = job.members->announce_group(*id); !announced) return announced.error();
-  auto group =
-      join_group(job, replica, *id, [members = job.members] { return members->has_lost_one(); });
+  auto group = open_as_lead(job, replica);
   if (!group) {
-    // The members wait for each other as well. The error of a join follows from a lost process.
+    // The members wait for the lead, or for each other.
     job.members->abandon();
     const std::string lost = job.members->first_lost();
-    if (!lost.empty()) return Error{Errc::peer_down, lost};
+    if (lost.empty()) return group;
+    spdlog::warn("{}: {}", replica.rank, group.error().message);
+    return Error{Errc::peer_down, lost};
   }
-  if (!group || !*group) return group;
+  if (!*group) return group;
   return std::shared_ptr<GradientGroup>(std::make_shared<LeadGroup>(job.members, *group));
 }
 
