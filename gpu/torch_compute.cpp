@@ -431,14 +431,10 @@ void TorchCompute::add_gradients(const at::Tensor& loss, bool first, at::Tensor&
   const std::vector<at::Tensor> gradients =
       torch::autograd::grad({loss}, parameters_.tensors(), {}, /*retain_graph=*/false,
                             /*create_graph=*/false, /*allow_unused=*/true);
-  if (first) {
+  if (first)
     parameters_.pack(gradients, flat);
-  } else {
-    const at::NoGradGuard no_grad;
-    at::Tensor more = at::empty_like(flat);
-    parameters_.pack(gradients, more);
-    flat.add_(more);
-  }
+  else
+    parameters_.add(gradients, flat);
 }
 
 // The same, then the mean over all replicas, bucket by bucket while the backward pass computes the

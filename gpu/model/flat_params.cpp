@@ -150,6 +150,14 @@ void FlatTensors::pack(const std::vector<at::Tensor>& parts, at::Tensor& flat,
   at::cat_out(flat, flat_floats(defined));
 }
 
+void FlatTensors::add(const std::vector<at::Tensor>& parts, at::Tensor& flat,
+                      std::size_t first) const {
+  const at::NoGradGuard no_grad;
+  at::Tensor more = at::empty_like(flat);
+  pack(parts, more, first);
+  flat.add_(more);
+}
+
 void FlatTensors::move_to(at::Device device) {
   const at::NoGradGuard no_grad;
   for (at::Tensor& tensor : tensors_) tensor.set_data(tensor.to(device));

@@ -42,6 +42,8 @@ class FlatTensors {
   // these tensors; undefined parts give zeros. REQUIRES: each defined part has the numel of its
   // tensor.
   void pack(const std::vector<at::Tensor>& parts, at::Tensor& flat, std::size_t first = 0) const;
+  // The same, added to what `flat` has.
+  void add(const std::vector<at::Tensor>& parts, at::Tensor& flat, std::size_t first = 0) const;
 
   // Gives the tensors memory on `device`, with their present values.
   void move_to(at::Device device);

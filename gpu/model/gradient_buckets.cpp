@@ -59,13 +59,10 @@ void GradientBuckets::fill(const GradientBucket& bucket) {
   for (std::size_t i = bucket.first; i < bucket.first + bucket.count; ++i)
     gradients.push_back(std::exchange(gradients_[i], at::Tensor()));
   at::Tensor values = flat_.narrow(0, bucket.begin, bucket.size);
-  if (adds_) {
-    at::Tensor more = at::empty_like(values);
-    parameters_.pack(gradients, more, bucket.first);
-    values.add_(more);
-  } else {
+  if (adds_)
+    parameters_.add(gradients, values, bucket.first);
+  else
     parameters_.pack(gradients, values, bucket.first);
-  }
   if (factor_ != 1) values.mul_(factor_);
   complete_(std::move(values));
 }

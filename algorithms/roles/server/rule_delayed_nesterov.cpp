@@ -32,8 +32,7 @@ class DifferencesClient final : public OptimizerClient {
   DifferencesClient(const RoleContext& client, LocalUpdate& local)
       : OptimizerClient(local),
         rate_(outer_rate(client.parts->plan.local, client.parts->horizon)),
-        every_(commits_of_step(*client.parts, client.clients > 0 ? client.clients : client.ranks)) {
-  }
+        every_(commits_of_step(*client.parts, clients_of(client))) {}
 
   FrozenTensor offer(const ModelState& model, std::int64_t) override {
     return FrozenTensor::freeze(local_.packed(model));

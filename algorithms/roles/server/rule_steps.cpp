@@ -57,10 +57,12 @@ class StepsClient final : public ClientRule {
   at::Tensor sum_;  // [d] or undefined
 };
 
+// ClientRule::commit_factor() of a rule.
+using CommitFactor = double (*)(const RoleContext& client);
+
+double whole(const RoleContext&) { return 1; }
 // Of clients of one speed every commit is n - 1 versions late.
-double adaptive_factor(const RoleContext& client) {
-  return 1.0 / (client.clients > 0 ? client.clients : client.ranks);
-}
+double shared(const RoleContext& client) { return 1.0 / clients_of(client); }
 
 class AdaptiveSlice final : public SliceRule {
  public:
@@ -69,14 +71,15 @@ class AdaptiveSlice final : public SliceRule {
   }
 };
 
-ServerRule steps_rule(const std::string& name, bool divides) {
+ServerRule steps_rule(const std::string& name, bool divides, CommitFactor factor = whole) {
   ServerRule rule;
   rule.name = name;
   rule.read = [](KeyReader& keys, Plan& plan, ServerSettings&) {
     plan.local.steps = read_local_steps(keys);
   };
-  rule.client = [divides](const RoleContext& client, LocalUpdate&) -> std::unique_ptr<ClientRule> {
-    return std::make_unique<StepsClient>(client, divides, 1);
+  rule.client = [divides, factor](const RoleContext& client,
+                                  LocalUpdate&) -> std::unique_ptr<ClientRule> {
+    return std::make_unique<StepsClient>(client, divides, factor(client));
   };
   rule.slice = [](const ServerContext&) { return std::make_unique<SliceRule>(); };
   return rule;
@@ -96,10 +99,7 @@ const ServerRule& agn_rule() {
 
 const ServerRule& adaptive_rule() {
   static const ServerRule rule = [] {
-    ServerRule adaptive = steps_rule("adaptive", false);
-    adaptive.client = [](const RoleContext& client, LocalUpdate&) -> std::unique_ptr<ClientRule> {
-      return std::make_unique<StepsClient>(client, false, adaptive_factor(client));
-    };
+    ServerRule adaptive = steps_rule("adaptive", false, shared);
     adaptive.slice = [](const ServerContext&) -> std::unique_ptr<SliceRule> {
       return std::make_unique<AdaptiveSlice>();
     };

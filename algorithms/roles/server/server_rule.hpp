@@ -15,6 +15,11 @@
 
 namespace grapevine {
 
+// Those that the servers serve.
+inline std::int32_t clients_of(const RoleContext& client) {
+  return client.clients > 0 ? client.clients : client.ranks;
+}
+
 // The client's half. Not thread-safe.
 class ClientRule {
  public:

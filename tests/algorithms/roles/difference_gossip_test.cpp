@@ -67,6 +67,14 @@ std::vector<at::Tensor> run(const WorldConfig& config, const sim::GradientOf& gr
   return z;
 }
 
+// The models of a run, against those of an oracle in double precision.
+void expect_follows(const std::vector<at::Tensor>& z, const std::vector<at::Tensor>& expected,
+                    double tolerance) {
+  for (std::size_t r = 0; r < z.size(); ++r)
+    EXPECT_TRUE(at::allclose(z[r].to(at::kDouble), expected[r], tolerance, tolerance))
+        << "rank " << r;
+}
+
 double spread(const std::vector<at::Tensor>& z) {
   const at::Tensor all = at::stack(z);
   return (all - all.mean(0)).square().sum().sqrt().item<double>();
@@ -126,10 +134,7 @@ TEST(DifferenceGossip, FollowsThePapersEquations) {
         EXPECT_TRUE(config.plan.compression.enabled());
         config.lr = 0.1;
         config.horizon.steps = 12;
-        const auto z = run(config, pull);
-        const auto expected = oracle(config);
-        for (std::size_t r = 0; r < z.size(); ++r)
-          EXPECT_TRUE(at::allclose(z[r].to(at::kDouble), expected[r], 1e-5, 1e-5)) << "rank " << r;
+        expect_follows(run(config, pull), oracle(config), 1e-5);
       }
 }
 
@@ -444,10 +449,7 @@ TEST(DifferenceGossip, OfTrackedGradientsFollowsThePapersEquations) {
           make_config(n, 4, {{"tracking", "true"}, {"topology", topology}, {"density", "0.25"}});
       config.lr = 0.1;
       config.horizon.steps = 12;
-      const auto z = run(config, pull_apart);
-      const auto expected = tracked_oracle(config);
-      for (std::size_t r = 0; r < z.size(); ++r)
-        EXPECT_TRUE(at::allclose(z[r].to(at::kDouble), expected[r], 1e-4, 1e-4)) << "rank " << r;
+      expect_follows(run(config, pull_apart), tracked_oracle(config), 1e-4);
     }
 }
 
