@@ -20,6 +20,10 @@ struct Horizon {
   double planned_epochs = 0;  // where members have changed: as planned at the start
 
   bool members_have_changed() const { return planned_epochs > 0; }
+  // Of the whole run, as planned: where it ends by samples, also after a change of members.
+  double run_epochs() const {
+    return by_samples && members_have_changed() ? planned_epochs : epoch_of(steps);
+  }
   double epoch_of(Step step) const { return epoch_at(static_cast<double>(step)); }
   // Of a mean of steps.
   double epoch_at(double step) const {
@@ -52,7 +56,7 @@ struct Horizon {
   // much is left as was planned.
   Horizon from(Step step, double epoch) const {
     Horizon horizon = *this;
-    const double planned = by_samples && planned_epochs > 0 ? planned_epochs : epoch_of(steps);
+    const double planned = run_epochs();
     const double left = std::max(0.0, planned - epoch) * steps_per_epoch;
     horizon.first_step = step;
     horizon.first_epoch = epoch;

@@ -51,9 +51,7 @@ Expected<LrSchedule> make_outer_rate(const LocalUpdateSettings& local, double ep
 }  // namespace
 
 LrSchedule outer_rate(const LocalUpdateSettings& local, const Horizon& horizon) {
-  const bool planned = horizon.by_samples && horizon.members_have_changed();
-  const auto rate =
-      make_outer_rate(local, planned ? horizon.planned_epochs : horizon.epoch_of(horizon.steps));
+  const auto rate = make_outer_rate(local, horizon.run_epochs());
   GRAPEVINE_CHECK(rate.ok(), "the schedule was checked when it was read");
   return rate->among(horizon);
 }

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <memory>
 #include <utility>
 
+#include "messages/text/lower_case.hpp"
 #include "net/addresses.hpp"
 
 namespace grapevine {
@@ -23,9 +23,7 @@ std::string host_in(const std::string& header) {
   else
     host = host.substr(0, host.find(':'));
   if (!host.empty() && host.back() == '.') host.pop_back();
-  std::transform(host.begin(), host.end(), host.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return host;
+  return lower_case(std::move(host));
 }
 
 bool is_address(const std::string& host) {

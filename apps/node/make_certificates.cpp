@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cctype>
 #include <chrono>
 #include <filesystem>
 #include <ostream>
@@ -15,6 +14,7 @@
 
 #include "apps/console/json_text.hpp"
 #include "apps/node/new_folder.hpp"
+#include "messages/text/lower_case.hpp"
 #include "net/tcp/tls/tls_certificates.hpp"
 
 namespace grapevine {
@@ -48,13 +48,8 @@ bool is_host_name(const std::string& name) {
          name.find_first_not_of(kNameCharacters) == std::string::npos;
 }
 
-// Names that differ in the case of letters alone are one name.
-std::string in_lower_case(std::string name) {
-  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return name;
-}
-
-// Two machines with one name could each answer for the other.
+// Two machines with one name could each answer for the other. Names that differ in the case of
+// letters alone are one name.
 Expected<std::vector<CertificateTarget>> places_of(const CertificateOptions& options) {
   if (options.hosts.empty()) return std::vector<CertificateTarget>{{"", options.folder, {}}};
   std::vector<CertificateTarget> places;
@@ -66,7 +61,7 @@ Expected<std::vector<CertificateTarget>> places_of(const CertificateOptions& opt
         return bad_input("--hosts '" + host +
                          "': expected names of machines, each with others after '=': "
                          "node1=10.0.0.1");
-      if (!taken.insert(in_lower_case(name)).second)
+      if (!taken.insert(lower_case(name)).second)
         return bad_input("--hosts: '" + name + "' is named twice");
     }
     const std::string& first = names.front();

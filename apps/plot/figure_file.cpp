@@ -2,8 +2,6 @@
 
 #include <zlib.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cstdint>
 #include <fstream>
 #include <string_view>
@@ -11,6 +9,7 @@
 
 #include "actors/record/files.hpp"
 #include "apps/console/read_up_to.hpp"
+#include "messages/text/lower_case.hpp"
 
 namespace grapevine {
 namespace {
@@ -63,9 +62,7 @@ bool is_own_figure(const std::filesystem::path& path) {
 
 Expected<FigureFormat> figure_format_of(const std::string& option,
                                         const std::filesystem::path& path) {
-  std::string end = path.extension().string();
-  std::transform(end.begin(), end.end(), end.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string end = lower_case(path.extension().string());
   if (end == ".svg") return FigureFormat::svg;
   if (end == ".png") return FigureFormat::png;
   return bad_input(option + " " + path.string() + ": use a name that ends in .svg or .png");

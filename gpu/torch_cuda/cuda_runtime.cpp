@@ -11,7 +11,6 @@
 #include <spdlog/spdlog.h>
 
 #include <array>
-#include <cctype>
 #include <chrono>
 #include <exception>
 #include <optional>
@@ -28,6 +27,7 @@
 #include "gpu/torch_cuda/nccl_group.hpp"
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
+#include "messages/text/lower_case.hpp"
 
 namespace grapevine {
 namespace {
@@ -252,9 +252,7 @@ Expected<std::string> pci_address_of(int gpu) {
     static_cast<void>(cudaGetLastError());
     return cuda_error("the PCI address of cuda:" + std::to_string(gpu), error);
   }
-  std::string address = text.data();
-  for (char& c : address) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return address;
+  return lower_case(text.data());
 }
 
 }  // namespace

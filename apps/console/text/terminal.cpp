@@ -3,9 +3,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cctype>
 #include <cstdlib>
 #include <string>
+#include <utility>
+
+#include "messages/text/lower_case.hpp"
 
 namespace grapevine {
 namespace {
@@ -27,7 +29,7 @@ TerminalStyle terminal_style(bool terminal, const std::function<const char*(cons
   std::string locale = get("LC_ALL");
   if (locale.empty()) locale = get("LC_CTYPE");
   if (locale.empty()) locale = get("LANG");
-  for (char& c : locale) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  locale = lower_case(std::move(locale));
   style.unicode =
       locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
   return style;

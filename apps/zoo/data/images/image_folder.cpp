@@ -1,10 +1,11 @@
 #include "apps/zoo/data/images/image_folder.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <iterator>
 #include <utility>
+
+#include "messages/text/lower_case.hpp"
 
 namespace grapevine {
 namespace {
@@ -14,8 +15,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kHoldOut = 10;  // one of so many
 
 bool is_image_name(const std::string& name) {
-  std::string ending = fs::path(name).extension().string();
-  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string ending = lower_case(fs::path(name).extension().string());
   return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
 }
 
