@@ -143,12 +143,26 @@ TEST(WorkerProcessesCommand, EachProcessMayHaveAGpu) {
   }
 }
 
-// The others wait in the group for it, for up to an hour by default.
+// The others wait in the group for it, for up to an hour by default. Without `launch`, which may
+// end the lead before the lead has seen the death itself.
 TEST(WorkerProcessesCommand, AProcessThatDiesWhileTheOthersJoinAGroupEndsThem) {
   const TemporaryDirectory folder;
-  const ProcessResult result =
-      run_on_gpus("dies", launched(2, with(small_run("sgp", folder.path() / "out"),
-                                           {"--device", "cuda", "--processes-per-worker", "2"})));
+  const std::uint16_t port = cluster_test::free_port();
+  const auto start = [&](int number) {
+    const std::string rank = std::to_string(number);
+    ProcessOptions options;
+    options.program = GRAPEVINE_FAKE_GPUS;
+    options.environment = {"MASTER_ADDR=127.0.0.1",  "MASTER_PORT=" + std::to_string(port),
+                           "RANK=" + rank,           "WORLD_SIZE=2",
+                           "LOCAL_RANK=" + rank,     "LOCAL_WORLD_SIZE=2",
+                           "GRAPEVINE_JOB_TOKEN=t3", "GRAPEVINE_FAKE_GROUPS=dies"};
+    return std::make_unique<Process>(with(small_run("sgp", folder.path() / "out"),
+                                          {"--device", "cuda", "--processes-per-worker", "2"}),
+                                     options);
+  };
+  const auto lead = start(0), member = start(1);
+  EXPECT_EQ(member->wait().signal, SIGKILL);
+  const ProcessResult result = lead->wait();
   EXPECT_EQ(result.exit_code, 3) << result.describe();
   EXPECT_NE(result.err.find("rank 0, replica 1, process 1: this process of the worker is lost"),
             std::string::npos)
