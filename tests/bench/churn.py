@@ -59,6 +59,7 @@ class Job:
         if resume:
             self.command += ["--resume", out]
         self.log = open(out + ".log", "a", encoding="utf-8")
+        self.stopped = []
         self.processes = [self.start(rank) for rank in range(options.processes)]
 
     def start(self, rank):
@@ -69,9 +70,15 @@ class Job:
         return subprocess.Popen(self.command, env=environment, stdout=subprocess.DEVNULL,
                                 stderr=stderr)
 
-    def replace(self, rank):
-        self.processes[rank].kill()
-        self.processes[rank].wait()
+    def replace(self, rank, stopped=False):
+        """In place of a killed one; a stopped one stays as it is until the end."""
+        lost = self.processes[rank]
+        if stopped:
+            lost.send_signal(signal.SIGSTOP)
+            self.stopped.append(lost)
+        else:
+            lost.kill()
+            lost.wait()
         self.processes[rank] = self.start(rank)
 
     def end(self):
@@ -82,6 +89,9 @@ class Job:
                 process.wait(timeout=30)
             except subprocess.TimeoutExpired:
                 process.kill()
+        for process in self.stopped:
+            process.kill()
+            process.wait()
         return code
 
 
@@ -112,7 +122,7 @@ def disturbed(options, algorithm, folder, rng):
         time.sleep(rng.uniform(least, most))
         rank = rng.randrange(1, options.processes)
         kills.append((time.monotonic() - zero, rank))
-        job.replace(rank)
+        job.replace(rank, rng.random() < options.stopped)
         if job.processes[0].poll() is not None:
             raise SystemExit("the run has ended: see " + out + ".log")
     time.sleep(5)  # the last one returns
@@ -228,6 +238,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--every", default="0.5:2")
+    parser.add_argument("--stopped", type=float, default=0)
     parser.add_argument("--algorithm", nargs="+", default=["ar", "sgp", "ad-psgd", "eager-majority"])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--transport", default="tcp")
