@@ -245,6 +245,7 @@ void CrewBuilder::set_timeouts(SupervisorConfig& supervision) const {
   if (config_.first_timeout)
     supervision.first_timeout = std::max(*config_.first_timeout, supervision.timeout);
   supervision.stall_abort = config_.stall_abort;
+  if (config_.cluster) supervision.lost_after = config_.lost_after;
 }
 
 // From the checkpoint that the run continues with.

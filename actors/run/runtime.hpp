@@ -118,9 +118,10 @@ struct RunConfig {
   bool output_in_use = false;
   JobIdentity identity;
   std::optional<Checkpoint> resume;
-  Duration timeout{std::chrono::seconds(300)};  // these three: see SupervisorConfig
+  Duration timeout{std::chrono::seconds(300)};  // these four: see SupervisorConfig
   std::optional<Duration> first_timeout;
   std::optional<Duration> stall_abort;
+  std::optional<Duration> lost_after;
   // Makes the parts after a change of a running job, in every process. Null: settings do not
   // change.
   ChangeParts change;

@@ -37,6 +37,8 @@ void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> se
   checkpoints_ = CheckpointRounds({config_.checkpoints, config_.checkpoint_every_epochs,
                                    config_.total_epochs, config_.resumed_least});
   suspects_ = LinkSuspects(config_.silence);
+  if (config_.lost_after)
+    silent_ = SilentProcesses(std::min(*config_.lost_after, config_.silence), config_.silence);
   WaitLimits limits;
   limits.first = config_.timeout;
   limits.abort = config_.stall_abort;
@@ -85,6 +87,7 @@ void SupervisorState::leave_places_vacant() {
 void SupervisorState::on_step(const StepReport& report) {
   last_news_ = now();
   waits_.on_step(report.rank, last_news_);
+  hear(report.rank);
   if (stage_ == Stage::ended || (stopping_ && preserves_previous_run())) return;
   progress_.add(report);
   config_.observer->on_step(report);
@@ -134,8 +137,9 @@ void SupervisorState::on_exception(const std::exception_ptr& problem) {
 
 // A timeout that is shorter than the usual interval is kept, too.
 void SupervisorState::watch_later() {
-  self_->delayed_send(SupervisorActor{self_}, std::min(waits_.interval(), config_.timeout),
-                      Watchdog{});
+  Duration interval = std::min(waits_.interval(), config_.timeout);
+  if (silent_.watches()) interval = std::min(interval, silent_.patience() / 4);
+  self_->delayed_send(SupervisorActor{self_}, interval, Watchdog{});
 }
 
 // No wait is unbounded: a run in which no rank takes a step has failed.
@@ -155,6 +159,7 @@ void SupervisorState::on_watchdog() {
                                     progress_.last_steps(members_.workers()) +
                                     "; give a larger --timeout where a step takes that long"});
   watch_waits();
+  watch_silence();
 }
 
 // The chain of waits that the run stands in, as far as it is known.

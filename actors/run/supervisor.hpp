@@ -14,7 +14,8 @@
 #include "actors/run/supervision/checkpoint_rounds.hpp"
 #include "actors/run/supervision/crew.hpp"
 #include "actors/run/supervision/final_reports.hpp"
-#include "actors/run/supervision/link_suspects.hpp"
+#include "actors/run/supervision/losses/link_suspects.hpp"
+#include "actors/run/supervision/losses/silent_processes.hpp"
 #include "actors/run/supervision/run_closing.hpp"
 #include "actors/run/supervision/run_members.hpp"
 #include "actors/run/supervision/run_result.hpp"
@@ -62,12 +63,14 @@ struct SupervisorConfig {
   Duration timeout{std::chrono::seconds(300)};
   std::optional<Duration> first_timeout;
   std::optional<Duration> stall_abort;  // ends a run with a wait of this length: WaitLimits
-  double total_epochs = 0;              // by the clock of the algorithm
-  double resumed_least = 0;             // epochs of the slowest and the fastest rank in
-  double resumed_most = 0;              // the checkpoint that this run resumed from
-  Duration elapsed_before{0};           // training time behind that checkpoint
-  std::string resumed_from;  // what --resume takes to continue from there again, or empty
-  std::string out;           // the output folder, for messages
+  // Of a process that answers nothing while others wait: see SilentProcesses. None: only `silence`.
+  std::optional<Duration> lost_after;
+  double total_epochs = 0;     // by the clock of the algorithm
+  double resumed_least = 0;    // epochs of the slowest and the fastest rank in
+  double resumed_most = 0;     // the checkpoint that this run resumed from
+  Duration elapsed_before{0};  // training time behind that checkpoint
+  std::string resumed_from;    // what --resume takes to continue from there again, or empty
+  std::string out;             // the output folder, for messages
   Duration silence{std::chrono::seconds(60)};  // of a process to which a link is lost: it is lost
   ChangeParts change;                          // null: settings do not change
   std::vector<ScheduledChange> schedule;       // ascending; what lies behind the start is done
@@ -77,7 +80,7 @@ struct SupervisorConfig {
 
 // The actor connects state machines, each in a file of actors/run/supervision/, which decide and
 // send nothing. The messages of checkpoints, of losses and of changes of members are handled in
-// supervisor_checkpoints.cpp, supervisor_losses.cpp and supervisor_views.cpp there, those of the
+// supervisor_checkpoints.cpp, losses/ and supervisor_views.cpp there, those of the
 // actor Control in supervisor_control.cpp.
 class SupervisorState {
  public:
@@ -165,7 +168,12 @@ class SupervisorState {
   void on_no_answer(std::int32_t process, const caf::error& error);
   bool answers_late() const;
   void fail_over_link(const LinkLost& lost);
-  void drop_process(std::int32_t process, const Error& error);
+  void dismiss_process(std::int32_t process, const Error& error);
+  void hear(Rank rank);
+  void watch_silence();
+  void on_pong(std::int32_t process);
+  bool can_lose(std::int32_t process) const;
+  void lose_silent(const SilentProcesses::Silence& silence);
   void on_process_down(std::int32_t process);
   void on_peer_down(Rank rank, const caf::error& reason);
   void report_process_lost(std::int32_t process);
@@ -230,6 +238,7 @@ class SupervisorState {
   std::int64_t average_round_ = 0;         // of orders to the ModelAverager
   std::optional<AveragedModels> average_;  // of the newest
   LinkSuspects suspects_;
+  SilentProcesses silent_;
   WaitWatch waits_;
   ViewChange view_;
   std::set<Rank> drained_;  // asked to leave

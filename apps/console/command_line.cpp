@@ -68,13 +68,11 @@ int finish_output(Console& console) {
 // Variables that this program, its scripts and its benchmarks read beside those of options.
 const std::vector<std::string>& other_variables() {
   static const std::vector<std::string> names = {
-      "GRAPEVINE_LOG_LEVEL",      "GRAPEVINE_CLUSTER_SECRET",
-      "GRAPEVINE_JOB_TOKEN",      "GRAPEVINE_LAUNCH_PROGRAM",
-      "GRAPEVINE_REQUEUE_FOLDER", "GRAPEVINE_JOBS",
-      "GRAPEVINE_BENCH_SMOKE",    "GRAPEVINE_CUDA_BUILD",
-      "GRAPEVINE_GPU_BUILD",      "GRAPEVINE_EMULATION_SEED",
-      "GRAPEVINE_WERROR",         kListenVariable,
-      kReportBeginVariable,       kPoolVariable};
+      "GRAPEVINE_LOG_LEVEL",      "GRAPEVINE_CLUSTER_SECRET", "GRAPEVINE_JOB_TOKEN",
+      "GRAPEVINE_LAUNCH_PROGRAM", "GRAPEVINE_REQUEUE_FOLDER", "GRAPEVINE_JOBS",
+      "GRAPEVINE_BENCH_SMOKE",    "GRAPEVINE_CUDA_BUILD",     "GRAPEVINE_GPU_BUILD",
+      "GRAPEVINE_EMULATION_SEED", "GRAPEVINE_WERROR",         kListenVariable,
+      kReportBeginVariable,       kLossEndsJobVariable,       kPoolVariable};
   return names;
 }
 

@@ -318,6 +318,8 @@ class LaunchCommand final : public Command {
     variables.insert(variables.end(), more.begin(), more.end());
     if (placement.rank == 0 && reports_begin())
       variables.push_back(kReportBeginVariable + std::string("=1"));
+    if (placement.rank == 0 && !survivors_continue())
+      variables.push_back(kLossEndsJobVariable + std::string("=1"));
     if (placement.here) {
       variables.push_back(kJobTokenVariable + ("=" + token));
       return {arguments, variables, false, ""};

@@ -82,6 +82,11 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
       "end the run where a rank waits longer than usual, and for so many seconds; 0: report such "
       "waits only");
   add_option(
+      app, "lost-after", options.lost_after_s,
+      "seconds after which a process that answers nothing while others wait counts as lost, where "
+      "the run continues without it; more where its steps usually take longer; 0: after --timeout. "
+      "'launch --on-failure stop' waits for --timeout, too");
+  add_option(
       app, "min-ranks", options.min_ranks,
       "ranks that train, below which a run that loses ranks ends; 0: more than half of those that "
       "begin it");

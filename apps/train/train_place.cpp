@@ -296,6 +296,12 @@ Expected<void> find_place(TrainJob& job) {
   return {};
 }
 
+std::optional<Duration> silence_of_lost_process(const TrainOptions& options) {
+  if (options.lost_after_s <= 0 || std::getenv(kLossEndsJobVariable) != nullptr)
+    return std::nullopt;
+  return from_seconds(options.lost_after_s);
+}
+
 Expected<void> make_transport(TrainJob& job) {
   if (!job.launched) {
     job.run.transport = make_inproc_transport(job.run.world_size());

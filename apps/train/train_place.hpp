@@ -1,7 +1,10 @@
 // The place of this process in its job, and the transport between the processes.
 #pragma once
+#include <optional>
+
 #include "apps/train/train_job.hpp"
 #include "messages/expected.hpp"
+#include "messages/time.hpp"
 
 namespace grapevine {
 
@@ -12,6 +15,10 @@ inline constexpr int kMaxThreads = 256;            // of each worker
 // threads, and the transport's name. Errors (bad_input): variables, numbers or a transport that do
 // not fit together.
 Expected<void> find_place(TrainJob& job);
+
+// After which a process that answers nothing while others wait counts as lost; none: only after the
+// timeout, as asked for, or as the launcher ends the job with any of its processes.
+std::optional<Duration> silence_of_lost_process(const TrainOptions& options);
 
 // Makes job.run.transport, and job.run.cluster where there are several processes. REQUIRES:
 // find_place(), make_folders(). Errors: no such interface, no socket.

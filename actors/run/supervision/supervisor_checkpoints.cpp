@@ -3,6 +3,7 @@
 #include "actors/record/shards/shard_folder.hpp"
 #include "actors/run/supervisor.hpp"
 #include "messages/text/control_characters.hpp"
+#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 

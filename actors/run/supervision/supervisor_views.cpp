@@ -43,10 +43,12 @@ void SupervisorState::ask_for_traffic() {
 }
 
 void SupervisorState::on_traffic(const Traffic& traffic) {
+  hear(traffic.rank);
   continue_view_change(view_.add(traffic));
 }
 
 void SupervisorState::on_view_closed(const ViewClosed& closed) {
+  hear(closed.rank);
   continue_view_change(view_.add(closed));
 }
 
@@ -184,6 +186,7 @@ void SupervisorState::on_process_returned(ProcessReturned& returned) {
     progress_.bring_back(rank, joins);
     drained_.erase(rank);
     waits_.bring_back(rank, members_.process_of(rank), now());
+    hear(rank);
     joins ? config_.observer->on_rank_joined(rank) : config_.observer->on_rank_returned(rank);
   }
   if (returned.process > 0) report_joined(returned.process, joins);

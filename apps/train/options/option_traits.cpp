@@ -135,6 +135,7 @@ const std::vector<OptionTraits>& option_traits() {
       {"log-every", kRecords, &O::log_every, 0},
       {"timeout", kProcesses, &O::timeout_s, 0},
       {"stall-abort", kProcesses, &O::stall_abort_s, 0},
+      {"lost-after", kProcesses, &O::lost_after_s, 0},
       {"min-ranks", kProcesses, &O::min_ranks, 0},
       {"max-ranks", kProcesses, &O::max_ranks, kRefused},
       {"json", nullptr, &O::json, T::not_in_job_file},

@@ -44,6 +44,9 @@ Expected<void> check_run_ranges(const TrainOptions& o) {
        check_range("--max-ranks", o.max_ranks, 0, kMaxWorkers, ", 0: as many as begin the run"),
        check_above_zero("--timeout", o.timeout_s, kMostTimeout, " (seconds)"),
        check_range("--stall-abort", o.stall_abort_s, 0, kMostTimeout, " seconds, 0: never"),
+       o.lost_after_s == 0 ? Expected<void>()
+                           : check_range("--lost-after", o.lost_after_s, 1, kMostTimeout,
+                                         " seconds, or 0: after --timeout"),
        check_least("--early-stop", o.early_stop, 0),
        check_above_zero("--join-timeout", o.join_timeout_s, kMostJoinTimeout, " (seconds)")});
 }

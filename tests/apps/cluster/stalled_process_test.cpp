@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "net/addresses.hpp"
+#include "tests/apps/cluster/job_processes.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train/train_run.hpp"
 
@@ -21,7 +22,7 @@ Process start(int process, int processes, std::uint16_t port,
   ProcessOptions options;
   options.environment = {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port),
                          "RANK=" + std::to_string(process),
-                         "WORLD_SIZE=" + std::to_string(processes)};
+                         "WORLD_SIZE=" + std::to_string(processes), cluster_test::kUcxBetweenHosts};
   return Process(arguments, options);
 }
 
@@ -32,7 +33,7 @@ TEST(StalledProcess, IsNamedAndEndsTheRun) {
   ASSERT_TRUE(port);
   const auto arguments =
       with(small_run("ar", out), {"--transport", "tcp", "--steps", "1000000", "--checkpoint-every",
-                                  "0.5", "--stall-abort", "6"});
+                                  "0.5", "--stall-abort", "6", "--lost-after", "0"});
   std::vector<std::unique_ptr<Process>> processes;
   for (int process = 0; process < 4; ++process)
     processes.emplace_back(new Process(start(process, 4, port->number, arguments)));
@@ -52,6 +53,45 @@ TEST(StalledProcess, IsNamedAndEndsTheRun) {
   }
   processes[2]->signal(SIGKILL);
 }
+
+// Over each transport, in a preset whose ranks all wait for each other.
+class StalledProcesses : public testing::TestWithParam<std::string> {};
+
+// The others continue without it; another process takes its place, and the stopped one ends as soon
+// as it continues.
+TEST_P(StalledProcesses, CountsAsLostWhileOthersWait) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  const auto port = reserve_tcp_port();
+  ASSERT_TRUE(port);
+  const auto arguments = with(small_run("ar", out), {"--transport", GetParam(), "--steps",
+                                                     "1000000", "--checkpoint-every", "0.5"});
+  std::vector<std::unique_ptr<Process>> processes;
+  for (int process = 0; process < 4; ++process)
+    processes.emplace_back(new Process(start(process, 4, port->number, arguments)));
+  Process& head = *processes[0];
+  ASSERT_TRUE(appears(out / "checkpoint" / "latest", std::chrono::seconds(120)))
+      << head.so_far().describe();
+  processes[2]->signal(SIGSTOP);
+  ASSERT_TRUE(head.wait_for_output("process 2 has not answered for ")) << head.so_far().describe();
+  ASSERT_TRUE(head.wait_for_output("--lost-after 3): it counts as lost"))
+      << head.so_far().describe();
+  Process again = start(2, 4, port->number, arguments);
+  ASSERT_TRUE(head.wait_for_output("process 2 has joined again")) << head.so_far().describe();
+  processes[2]->signal(SIGCONT);
+  const ProcessResult stopped = processes[2]->wait();
+  EXPECT_EQ(stopped.exit_code, 3) << stopped.describe();
+  EXPECT_EQ(ProcessResult::last_line(stopped.err).rfind("error: ", 0), 0U) << stopped.describe();
+  head.signal(SIGTERM);
+  const ProcessResult ended = head.wait();
+  EXPECT_EQ(ended.exit_code, 4) << ended.describe();
+  for (const std::size_t process : {1U, 3U}) EXPECT_EQ(processes[process]->wait().exit_code, 0);
+  EXPECT_EQ(again.wait().exit_code, 0);
+}
+
+// UCX over tcp: see cluster_test::kUcxBetweenHosts.
+INSTANTIATE_TEST_SUITE_P(Transports, StalledProcesses, testing::Values("tcp", "shm", "ucx"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace stalled_process_test
 }  // namespace grapevine

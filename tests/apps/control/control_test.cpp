@@ -40,7 +40,7 @@ ProcessResult resume(std::vector<std::string> arguments) {
 }
 
 TEST(Control, NamesTheRankWhoseProcessIsStopped) {
-  ControlledJob job("ar", 3, {});
+  ControlledJob job("ar", 3, {"--lost-after", "0"});
   ASSERT_TRUE(job.has_begun()) << job.describe();
   job.process(2).signal(SIGSTOP);
   const auto status = job.status_when([](const nlohmann::json& now) {
@@ -196,7 +196,7 @@ TEST(Control, TheLastRankOfProcess0LeavesItsServers) {
 
 // Those that do not wait for it train on.
 TEST(Control, NumbersDoNotChangeWhileARankDoesNotAnswer) {
-  ControlledJob job("gem", 3, {});
+  ControlledJob job("gem", 3, {"--lost-after", "0"});
   ASSERT_TRUE(all_workers_train(job)) << job.describe();
   job.process(2).signal(SIGSTOP);
   expect_refused(job.control({"set", "lr=0.01"}),

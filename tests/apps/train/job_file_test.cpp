@@ -213,6 +213,7 @@ const std::map<std::string, std::string> kSamples = {
     {"min-ranks", "2"},
     {"max-ranks", "8"},
     {"stall-abort", "90"},
+    {"lost-after", "7.5"},
 };
 
 struct Parsed {

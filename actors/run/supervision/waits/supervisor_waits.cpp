@@ -11,6 +11,8 @@ void SupervisorState::begin_wait_watch() {
   for (Rank rank = 0; rank < members_.ranks(); ++rank)
     process_of.push_back(members_.process_of(rank));
   waits_.begin(process_of, members_.workers(), now());
+  for (Rank rank = 0; rank < members_.ranks(); ++rank)
+    if (!members_.is_lost(rank)) hear(rank);
 }
 
 // The answers to the last question first: there was time for them to come.
@@ -23,7 +25,10 @@ void SupervisorState::watch_waits() {
   if (const auto question = waits_.ask(now())) crew_.send_to_ranks(QueryWaits{*question});
 }
 
-void SupervisorState::on_waits(const WaitReport& report) { waits_.add(report, now()); }
+void SupervisorState::on_waits(const WaitReport& report) {
+  waits_.add(report, now());
+  hear(report.rank);
+}
 
 // fail() adds the checkpoint to the error of a lost process or link.
 void SupervisorState::fail_over_wait(const WaitWatch::Finding& finding) {

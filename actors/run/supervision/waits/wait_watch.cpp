@@ -65,21 +65,32 @@ Duration WaitWatch::interval() const {
   return std::clamp(Duration(limits_.floor / 4), kShortestInterval, kLongestInterval);
 }
 
-Duration WaitWatch::usual_limit(Rank rank) const {
+Duration WaitWatch::usual_limit(Rank rank, Duration floor) const {
   const auto own = pace_.of(rank);
   const auto usual = !own && ranks_.at(rank).joins ? pace_.slowest() : own;
-  return usual ? std::max(limits_.floor, Duration(kFactor * *usual)) : limits_.first;
+  return usual ? std::max(floor, Duration(kFactor * *usual)) : limits_.first;
 }
 
-bool WaitWatch::is_unusual(Rank rank, const OfRank& of, Timestamp now) const {
-  return of.trains && !of.finished && now - of.step > usual_limit(rank);
+bool WaitWatch::is_unusual(Rank rank, const OfRank& of, Timestamp now, Duration floor) const {
+  return of.trains && !of.finished && now - of.step > usual_limit(rank, floor);
+}
+
+bool WaitWatch::is_held_up(Timestamp now, Duration floor) const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& entry) {
+    return is_unusual(entry.first, entry.second, now, floor);
+  });
+}
+
+std::optional<Duration> WaitWatch::pace_of_process(std::int32_t process) const {
+  std::optional<Duration> slowest;
+  for (const auto& [rank, of] : ranks_)
+    if (const auto pace = pace_.of(rank); of.process == process && pace)
+      slowest = std::max(slowest.value_or(*pace), *pace);
+  return slowest ? slowest : pace_.slowest();
 }
 
 std::optional<std::int64_t> WaitWatch::ask(Timestamp now) {
-  const bool any = std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& entry) {
-    return is_unusual(entry.first, entry.second, now);
-  });
-  if (!any) {
+  if (!is_held_up(now, limits_.floor)) {
     told_.reset();
     return std::nullopt;
   }

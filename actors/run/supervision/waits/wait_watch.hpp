@@ -68,6 +68,12 @@ class WaitWatch {
     return told_ && told_->at >= since ? told_->text : "";
   }
 
+  // Whether a rank has taken no step for kFactor times its usual pace, and at least `floor`.
+  bool is_held_up(Timestamp now, Duration floor) const;
+  // The usual time between two steps of a rank of the process, of the slowest one; of any process
+  // where those of this one have taken none; none before the first step.
+  std::optional<Duration> pace_of_process(std::int32_t process) const;
+
   // For how long a run may be without any step: `timeout`, or longer where that is its usual pace.
   Duration limit(Duration timeout, Duration first_timeout) const;
 
@@ -92,8 +98,11 @@ class WaitWatch {
     Timestamp at{0};
   };
 
-  Duration usual_limit(Rank rank) const;
-  bool is_unusual(Rank rank, const OfRank& of, Timestamp now) const;
+  Duration usual_limit(Rank rank, Duration floor) const;
+  bool is_unusual(Rank rank, const OfRank& of, Timestamp now, Duration floor) const;
+  bool is_unusual(Rank rank, const OfRank& of, Timestamp now) const {
+    return is_unusual(rank, of, now, limits_.floor);
+  }
   std::map<Rank, RankWait> known(Timestamp now) const;
   bool all_known(Timestamp now) const;
   bool begins_late(const OfRank& of, const WaitChain& chain, Timestamp now) const;

@@ -102,6 +102,23 @@ TEST_F(WaitWatchTest, WaitsForFiveUsualStepsOfASlowRun) {
   EXPECT_EQ(stalled_, 301 * kSecond);
 }
 
+// From five usual steps on, and never below the floor that is asked for.
+TEST_F(WaitWatchTest, IsHeldUpOnceAStepIsUnusuallyLong) {
+  for (const Duration step : {kSecond / 10, kSecond, 10 * kSecond}) {
+    begin();
+    EXPECT_FALSE(watch_.is_held_up(now_ + 299 * kSecond, kSecond));
+    EXPECT_FALSE(watch_.pace_of_process(0));
+    train(100, step);
+    EXPECT_EQ(watch_.pace_of_process(0), step);
+    EXPECT_EQ(watch_.pace_of_process(7), step);  // of the others: it has taken no step yet
+    const Duration limit = std::max(Duration(2 * kSecond), Duration(WaitWatch::kFactor * step));
+    EXPECT_FALSE(watch_.is_held_up(now_ + limit, 2 * kSecond));
+    EXPECT_TRUE(watch_.is_held_up(now_ + limit + Duration(1), 2 * kSecond));
+    for (Rank rank = 0; rank < 4; ++rank) watch_.finish(rank);
+    EXPECT_FALSE(watch_.is_held_up(now_ + 1000 * kSecond, 2 * kSecond));
+  }
+}
+
 // At 16, 32, 64, ... seconds: not at every look.
 TEST_F(WaitWatchTest, TellsTheSameAgainAtGrowingIntervals) {
   begin();

@@ -69,6 +69,7 @@ void SupervisorState::fail_without(Rank rank, std::string why) {
 void SupervisorState::report_process_lost(std::int32_t process) {
   if (!members_.lose_process(process)) return;
   suspects_.remove(process);
+  silent_.remove(process);
   end_links_to(process);
 }
 
@@ -175,18 +176,15 @@ bool SupervisorState::answers_late() const { return checkpoints_.cutting(); }
 
 void SupervisorState::fail_over_link(const LinkLost& lost) {
   const Error error = link_error(lost, members_);
-  const std::int32_t process =
-      config_.tolerates_worker_loss ? dispensable_process(lost, members_) : 0;
-  const auto ranks = static_cast<std::int32_t>(members_.remaining_ranks_of(process).size());
-  const bool enough = members_.remaining_workers() - ranks >= config_.min_workers;
-  if (process > 0 && enough) return drop_process(process, error);
-  fail(error);
+  const std::int32_t process = dispensable_process(lost, members_);
+  if (process <= 0 || !can_lose(process)) return fail(error);
+  config_.observer->on_warning("process " + std::to_string(process) +
+                               " is dropped: " + error.message);
+  dismiss_process(process, error);
 }
 
 // The process lives; it ends when it receives this.
-void SupervisorState::drop_process(std::int32_t process, const Error& error) {
-  config_.observer->on_warning("process " + std::to_string(process) +
-                               " is dropped: " + error.message);
+void SupervisorState::dismiss_process(std::int32_t process, const Error& error) {
   crew_.send_to({process}, RunEnded{true, error, false, result_.checkpoint});
   on_process_down(process);
 }

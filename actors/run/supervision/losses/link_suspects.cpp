@@ -1,4 +1,4 @@
-#include "actors/run/supervision/link_suspects.hpp"
+#include "actors/run/supervision/losses/link_suspects.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // A process counts as lost after a whole silence, and not before.
-#include "actors/run/supervision/link_suspects.hpp"
+#include "actors/run/supervision/losses/link_suspects.hpp"
 
 #include <gtest/gtest.h>
 

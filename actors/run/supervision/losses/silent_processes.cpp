@@ -1,0 +1,39 @@
+#include "actors/run/supervision/losses/silent_processes.hpp"
+
+#include <algorithm>
+
+namespace grapevine {
+
+void SilentProcesses::hear(std::int32_t process, Timestamp now) {
+  processes_[process] = Process{now, std::nullopt};
+}
+
+void SilentProcesses::relax() {
+  for (auto& [process, of] : processes_) of.asked.reset();
+}
+
+std::vector<std::int32_t> SilentProcesses::ask(Timestamp now) {
+  std::vector<std::int32_t> asked;
+  for (auto& [process, of] : processes_) {
+    if (of.asked) continue;
+    of.asked = now;
+    asked.push_back(process);
+  }
+  return asked;
+}
+
+std::vector<SilentProcesses::Silence> SilentProcesses::find(Timestamp now,
+                                                            const UsualPace& usual) const {
+  std::vector<Silence> silent;
+  for (const auto& [process, of] : processes_) {
+    if (!of.asked || now - *of.asked < patience()) continue;
+    const auto pace = usual(process);
+    const Duration limit = pace ? std::clamp(Duration(kFactor * *pace), least_, most_) : most_;
+    if (now - of.heard >= limit) silent.push_back({process, now - of.heard});
+  }
+  std::stable_sort(silent.begin(), silent.end(),
+                   [](const Silence& a, const Silence& b) { return a.length > b.length; });
+  return silent;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,61 @@
+// SilentProcesses: processes that answer nothing while a run waits for them.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "messages/time.hpp"
+
+namespace grapevine {
+
+// A stopped process keeps its connections, and the heartbeats of transports allow it a minute. So
+// while a rank waits longer than usual, every process is asked whether it lives. Each word of a
+// process counts: a step, an answer. One that says nothing for kFactor times its usual pace, which
+// is learned from its steps, counts as lost; never before `least`, and always after `most`. A
+// question has to be open for half of `least` first: this process itself may have been suspended,
+// and the words of the others then wait to be read. `now`: of the caller's clock. Sends nothing.
+// Not thread-safe.
+class SilentProcesses {
+ public:
+  static constexpr int kFactor = 5;
+
+  // The usual time between two words of a process; none: not known, and `most` counts.
+  using UsualPace = std::function<std::optional<Duration>(std::int32_t process)>;
+
+  SilentProcesses() = default;  // no process is ever lost
+  // REQUIRES: 0 < least <= most.
+  SilentProcesses(Duration least, Duration most) : least_(least), most_(most) {}
+
+  bool watches() const { return least_ > Duration::zero(); }
+  // A wait without a step that is worth a question: half of `least`.
+  Duration patience() const { return least_ / 2; }
+
+  // A word of the process, which it is the first one of where it begins or returns.
+  void hear(std::int32_t process, Timestamp now);
+  void remove(std::int32_t process) { processes_.erase(process); }
+  // Nobody waits: open questions do not count.
+  void relax();
+
+  // The processes without an open question: they are to be asked now.
+  std::vector<std::int32_t> ask(Timestamp now);
+
+  struct Silence {
+    std::int32_t process = 0;
+    Duration length{0};  // since its last word
+  };
+  // Those that count as lost, the longest silence first.
+  std::vector<Silence> find(Timestamp now, const UsualPace& usual) const;
+
+ private:
+  struct Process {
+    Timestamp heard{0};
+    std::optional<Timestamp> asked;  // of the open question
+  };
+
+  Duration least_{0}, most_{0};
+  std::map<std::int32_t, Process> processes_;
+};
+
+}  // namespace grapevine

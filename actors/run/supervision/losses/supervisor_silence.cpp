@@ -1,0 +1,54 @@
+// Processes that answer nothing: the messages of the supervisor's SilentProcesses.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "actors/run/supervisor.hpp"
+#include "messages/text/number_text.hpp"
+
+namespace grapevine {
+
+void SupervisorState::hear(Rank rank) {
+  const std::int32_t process = members_.process_of(rank);
+  if (silent_.watches() && process > 0 && !members_.is_process_lost(process))
+    silent_.hear(process, now());
+}
+
+// Only while a rank waits: a process that nobody needs may be silent.
+void SupervisorState::watch_silence() {
+  if (!silent_.watches()) return;
+  const bool waits = stage_ == Stage::running && waits_.is_held_up(now(), silent_.patience());
+  if (!waits || answers_late()) return silent_.relax();
+  const auto usual = [this](std::int32_t process) { return waits_.pace_of_process(process); };
+  for (const SilentProcesses::Silence& silence : silent_.find(now(), usual))
+    if (can_lose(silence.process)) return lose_silent(silence);
+  for (const std::int32_t process : silent_.ask(now()))
+    self_->request(crew_.agent_of(process), caf::infinite, Ping{})
+        .then([this, process](Pong) { on_pong(process); }, [](const caf::error&) {});
+}
+
+// It may come long after the process has been given up.
+void SupervisorState::on_pong(std::int32_t process) {
+  if (!members_.is_process_lost(process)) silent_.hear(process, now());
+}
+
+// Where the loss would end the run, the process may still come back.
+bool SupervisorState::can_lose(std::int32_t process) const {
+  if (!config_.tolerates_worker_loss) return false;
+  const std::vector<Rank> ranks = members_.remaining_ranks_of(process);
+  const bool serves = std::any_of(ranks.begin(), ranks.end(),
+                                  [this](Rank rank) { return rank >= members_.workers(); });
+  return !serves && members_.remaining_workers() - static_cast<std::int32_t>(ranks.size()) >=
+                        config_.min_workers;
+}
+
+// It learns this once it continues.
+void SupervisorState::lose_silent(const SilentProcesses::Silence& silence) {
+  const std::string text = fmt::format(
+      "process {} has not answered for {:.1f} s while others waited (--lost-after {})",
+      silence.process, to_seconds(silence.length), number_text(to_seconds(*config_.lost_after)));
+  config_.observer->on_warning(text + ": it counts as lost");
+  dismiss_process(silence.process, {Errc::peer_down, text});
+}
+
+}  // namespace grapevine
