@@ -3,10 +3,13 @@
 
 Usage: churn.py GRAPEVINE [--seconds S] [--processes N] [--algorithm NAME…] [--every A:B] [--seed N]
                 [--transport NAME] [--restarts N] [--checkpoint-every EPOCHS]
-                [--model NAME] [--data NAME] [--batch-size B] [--lr LR]
+                [--model NAME] [--data NAME] [--batch-size B] [--lr LR] [--delay TEXT]
+                [--stopped SHARE]
 
-Every A to B seconds a random process other than the first is killed by SIGKILL, and another one is
-started in its place at once. An undisturbed run of as many steps follows. Per algorithm, from
+Every A to B seconds a random process other than the first is killed by SIGKILL, or, with the
+probability SHARE, stopped by SIGSTOP for the rest of the run, and another one is started in its
+place at once. An undisturbed run of as many steps follows. `--delay` is that of the runs, for steps
+that take time and few cores. Per algorithm, from
 metrics.csv and the log of process 0:
 
   kills       and how many of them were followed by a return
@@ -56,6 +59,8 @@ class Job:
                         "--checkpoint-every", str(checkpoint_every), "--threads", "1",
                         "--lr", options.lr, "--min-ranks", str(1 if not checkpoint_every else
                                                            options.processes), "--out", out]
+        if options.delay:
+            self.command += ["--delay", options.delay]
         if resume:
             self.command += ["--resume", out]
         self.log = open(out + ".log", "a", encoding="utf-8")
@@ -239,6 +244,7 @@ def main():
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--every", default="0.5:2")
     parser.add_argument("--stopped", type=float, default=0)
+    parser.add_argument("--delay", default="")
     parser.add_argument("--algorithm", nargs="+", default=["ar", "sgp", "ad-psgd", "eager-majority"])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--transport", default="tcp")
