@@ -279,7 +279,8 @@ std::string why_on_host(const TrainJob& job, const std::vector<Devices>& workers
   if (workers.empty()) return "no rank of this process trains";
   if (workers.front().front().is_cpu()) return "the workers compute on the CPU";
   if (job.processes.replicas > 1)
-    return "the processes of a worker share its model in the host's memory (--processes-per-worker)";
+    return "the processes of a worker share its model in the host's memory "
+           "(--processes-per-worker)";
   const Plan& plan = job.run.parts->plan;
   if (!plan.role->any_device(plan))
     return "role '" + plan.role->name + "' keeps its vectors in the host's memory";

@@ -111,6 +111,8 @@ class ResidentReplicas : public testing::Test {
 TEST_F(ResidentReplicas, HaveTheBitsOfModelsInTheHostsMemory) {
   for (const Worker& each : kWorkers)
     for (const Case& of : kCases) {
+      const bool every_case = each.devices == std::vector<int>{0, 1};
+      if (!every_case && &of != &kCases.front()) continue;
       SCOPED_TRACE(testing::Message() << of.name << ", " << each.devices.size() << " devices from "
                                       << each.devices[0] << ", grouped " << each.grouped);
       const int lead = each.devices[0];
@@ -219,7 +221,7 @@ TEST_F(ResidentReplicas, MemoryThatIsReusedUnderACopyIsFound) {
 TEST_F(ResidentReplicas, AMissingWaitForTheReductionIsFound) {
   for (const fake::Fault fault :
        {fake::Fault::exchange_does_not_wait, fake::Fault::exchange_is_not_awaited})
-    EXPECT_THAT(violations_with(fault, true), Contains(HasSubstr("'all-reduce' in device")));
+    EXPECT_THAT(violations_with(fault, true), Contains(HasSubstr("worker, replica 0's exchange")));
 }
 
 // Of a vector that no host has waited for, as it has in a step of a worker.
