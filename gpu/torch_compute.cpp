@@ -308,8 +308,8 @@ void TorchCompute::download_slice(const at::Tensor& mean) {
 Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& request,
                                       const Batch& batch, Gradient& result, GradientParts* parts) {
   const bool in_place = config_.runtime->in_host_memory();
-  // The results are where z is.
-  const bool resident = transfers_.is_resident(z);
+  // The results stay on the device where z is on one: on this, or on that of the first replica.
+  const bool resident = !in_place && !z.device().is_cpu();
   // The same for all replicas: else some would wait for others in the group.
   const bool sliced = config_.group && !in_place && z.device().is_cpu();
   const bool sliced_mean = sliced && config_.host_mean;

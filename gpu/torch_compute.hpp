@@ -77,18 +77,20 @@ struct TorchComputeConfig {
 
 // Parameters are bound to the request's z without a copy where z is in the memory that the device
 // computes in, and uploaded otherwise (gpu/memory/transfers.hpp: streams, events, pinned memory);
-// the results are where z is. With channels_last, and on a GPU where z would not begin each of
-// them at a line of memory, they are copied from there once a step. The batch of the next step is
-// uploaded while the device computes if it is there by then, so that no result waits for a disk;
-// the time of reading it counts as the next step's. Loss: gpu/model/objective.hpp. Parameters that
-// the loss does not reach have gradient zero. Between calls the model holds no handle on any z.
+// the results are where z is, and on the replica's own device where z is on that of another
+// replica. With channels_last, and on a GPU where z would not begin each of them at a line of
+// memory, they are copied from there once a step. The batch of the next step is uploaded while the
+// device computes if it is there by then, so that no result waits for a disk; the time of reading
+// it counts as the next step's. Loss: gpu/model/objective.hpp. Parameters that the loss does not
+// reach have gradient zero. Between calls the model holds no handle on any z.
 //
-// In a group, each replica uploads a slice of z, and the group gathers the slices on the devices.
-// Every gradient is the group's mean. With a `host_mean` each replica downloads a slice of it into
-// memory of replica 0, and returns none; without it, and in the host's memory, replica 0 returns
-// the whole. The group reduces a bucket of the gradient while the backward pass computes the next
-// ones; where a step has several passes, in the last one. A gradient that overflows does so in all
-// replicas, so that all compute it again.
+// In a group, each replica uploads a slice of z, and the group gathers the slices on the devices; a
+// z that is on a device is copied from there to each. Every gradient is the group's mean. With a
+// `host_mean` each replica downloads a slice of it into memory of replica 0, and returns none;
+// without it, in the host's memory, and where z is on a device, replica 0 returns the whole. The
+// group reduces a bucket of the gradient while the backward pass computes the next ones; where a
+// step has several passes, in the last one. A gradient that overflows does so in all replicas, so
+// that all compute it again.
 //
 // Parts of a gradient are given in the host's memory, where nothing follows the backward pass that
 // needs all of it: one pass a step, no scaled loss, no group.

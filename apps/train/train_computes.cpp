@@ -46,6 +46,7 @@ struct Replica {
   std::shared_ptr<GradientGroup> group;
   std::shared_ptr<HostMean> host_mean;
   CpuSet cpus;  // for the threads that launch the work of its device; empty: any
+  std::shared_ptr<DeviceRuntime> runtime = nullptr;  // of its device; null: opened for it
 };
 
 // By how much the batches of a step lie behind those that the sampler has for it: see
@@ -61,7 +62,7 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
                                                 const Replica& replica) {
   auto precision = parse_precision(job.options.precision, device);
   if (!precision) return precision.error();
-  auto runtime = open_device(device);
+  auto runtime = replica.runtime ? Expected(replica.runtime) : open_device(device);
   if (!runtime) return runtime.error();
   spdlog::info("{}: on {}, {}", replica.name, device.str(), job.options.precision);
   TorchComputeConfig config;
@@ -258,25 +259,28 @@ Expected<std::shared_ptr<Compute>> make_compute(TrainJob& job, Rank rank, const 
   }
   auto group = open_group(name, devices, shared, first_step_limit(job.options));
   if (!group) return group.error();
+  auto lead = open_device(devices.front());
+  if (!lead) return lead.error();
   const auto mean = *group ? std::make_shared<HostMean>() : nullptr;
   std::vector<std::unique_ptr<Compute>> replicas;
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    auto made = make_replica(
-        job, rank, devices[i],
-        {replica_name(rank, i, devices.size()), i, devices.size(), *group, mean, cpus[i]});
+    auto made = make_replica(job, rank, devices[i],
+                             {replica_name(rank, i, devices.size()), i, devices.size(), *group,
+                              mean, cpus[i], i == 0 ? *lead : nullptr});
     if (!made) return made.error();
     replicas.push_back(*std::move(made));
   }
-  return std::shared_ptr<Compute>(
-      std::make_shared<ReplicatedCompute>(std::move(replicas), *group, replicas_limit(job), mean));
+  return std::shared_ptr<Compute>(std::make_shared<ReplicatedCompute>(
+      std::move(replicas), *group, replicas_limit(job), mean, *lead));
 }
 
 // Why the ranks cannot keep their models on the workers' devices; empty: they can.
 std::string why_on_host(const TrainJob& job, const std::vector<Devices>& workers) {
   if (workers.empty()) return "no rank of this process trains";
   if (workers.front().front().is_cpu()) return "the workers compute on the CPU";
-  if (job.options.devices_per_worker > 1) return "a worker has several GPUs (--devices-per-worker)";
-  if (job.processes.replicas > 1) return "a worker has several processes (--processes-per-worker)";
+  if (job.processes.replicas > 1)
+    return "the processes of a worker share its model in the host's memory "
+           "(--processes-per-worker)";
   const Plan& plan = job.run.parts->plan;
   if (!plan.role->any_device(plan))
     return "role '" + plan.role->name + "' keeps its vectors in the host's memory";

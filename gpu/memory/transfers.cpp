@@ -123,12 +123,22 @@ at::Tensor Transfers::upload(const FrozenTensor& from, DeviceSlot& slot) {
     const auto scope = runtime_->enter(Stream::compute);
     return from.read();
   }
-  const bool pinned = from.defined() && from.device().is_cpu() && is_pinned_model(from.read());
+  const bool on_host = !from.defined() || from.device().is_cpu();
+  if (!on_host && from.device().type() == runtime_->device().type()) return copy_across(from, slot);
+  const bool pinned = from.defined() && on_host && is_pinned_model(from.read());
   if (runtime_->in_host_memory() || !pinned) return upload(from.on_host().read(), slot);
   const auto scope = runtime_->enter(Stream::upload);
   const at::Tensor& host = from.read();
   const at::Tensor& memory = memory_in(slot, host.sizes(), host.scalar_type());
   copy_up_in_place(memory, from, host);
+  return memory;
+}
+
+// The allocator of the other device learns that this upload stream reads.
+at::Tensor Transfers::copy_across(const FrozenTensor& from, DeviceSlot& slot) {
+  const auto scope = runtime_->enter(Stream::upload);
+  const at::Tensor& memory = memory_in(slot, from.sizes(), from.dtype());
+  runtime_->copy(Stream::upload, memory, from.read_on(runtime_->device()));
   return memory;
 }
 

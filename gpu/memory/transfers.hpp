@@ -38,7 +38,8 @@ FlatSlice flat_slice(std::int64_t numel, std::size_t index, std::size_t count);
 //
 // A model that is on the device already is read there, and its gradient stays there: the compute
 // stream waits for the stream that wrote it, and that of the reader for the gradient
-// (messages/frozen_tensor.hpp).
+// (messages/frozen_tensor.hpp). A model on another device is copied from there, without the host:
+// the upload stream waits for the stream that wrote it.
 //
 // A frozen tensor in pinned memory of a ModelMemory, as z is where its rank keeps its model in the
 // host's memory, is uploaded from where it lies. All else on the host is copied into pinned memory
@@ -74,7 +75,8 @@ class Transfers {
   };
 
   // `from` for the compute stream: itself where it is on the device already, else in `slot`, which
-  // then serves until the next call with the same slot, and `from` may end when this returns. Where
+  // then serves until the next call with the same slot, and `from` may end when this returns. From
+  // another device of the same kind it is copied, and the host does not wait. From the host: where
   // it is uploaded from where it lies, a handle on it is kept until finish() or the next upload
   // sees that the copy has ended; until then no owner can write the tensor.
   at::Tensor upload(const FrozenTensor& from, DeviceSlot& slot);
@@ -156,6 +158,7 @@ class Transfers {
   at::Tensor on_device(at::IntArrayRef shape, at::ScalarType dtype) const;
   const at::Tensor& memory_in(DeviceSlot& slot, at::IntArrayRef shape, at::ScalarType dtype);
   void wait_for(const EventHandle& event);
+  at::Tensor copy_across(const FrozenTensor& from, DeviceSlot& slot);
   void copy_up_in_place(const at::Tensor& to, const FrozenTensor& owner, const at::Tensor& part);
   void release_read();
   void copy_up(const at::Tensor& to, const at::Tensor& host);

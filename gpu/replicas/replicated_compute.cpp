@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "gpu/replicas/device_mean.hpp"
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
 
@@ -13,11 +14,13 @@ namespace grapevine {
 
 ReplicatedCompute::ReplicatedCompute(std::vector<std::unique_ptr<Compute>> replicas,
                                      std::shared_ptr<GradientGroup> group, Duration timeout,
-                                     std::shared_ptr<HostMean> mean)
+                                     std::shared_ptr<HostMean> mean,
+                                     std::shared_ptr<DeviceRuntime> lead)
     : replicas_(std::move(replicas)),
       group_(std::move(group)),
       host_mean_(std::move(mean)),
       timeout_(timeout),
+      lead_(std::move(lead)),
       recycled_(replicas_.size()),
       threads_(replicas_.size()) {
   GRAPEVINE_CHECK(replicas_.size() > 1, replicas_.size(), " replicas");
@@ -39,6 +42,15 @@ Gradient ReplicatedCompute::gradient(GradientRequest request) {
     return result;
   }
 
+  try {
+    combine(parts, result);
+  } catch (const std::exception& e) {
+    result.error = "the mean of the replicas' gradients: " + one_line(e);
+  }
+  return result;
+}
+
+void ReplicatedCompute::combine(std::vector<Gradient>& parts, Gradient& result) {
   const double share = 1.0 / static_cast<double>(parts.size());
   double longest = 0;
   for (const Gradient& part : parts) {
@@ -51,14 +63,8 @@ Gradient ReplicatedCompute::gradient(GradientRequest request) {
     longest = std::max(longest, part.data_seconds + part.compute_seconds);
   }
   result.compute_seconds = longest - result.data_seconds;
-  if (parts[0].buffers.defined()) {
-    at::Tensor buffers = parts[0].buffers.read().clone();
-    for (std::size_t i = 1; i < parts.size(); ++i) buffers.add_(parts[i].buffers.read());
-    buffers.mul_(share);
-    result.buffers = FrozenTensor::freeze(std::move(buffers));
-  }
-  result.value = group_ ? value_of_group(parts) : FrozenTensor::freeze(mean_value(parts));
-  return result;
+  if (parts[0].buffers.defined()) result.buffers = mean_buffers(parts);
+  result.value = group_ ? value_of_group(parts) : mean_value(parts);
 }
 
 // From slices of all replicas, which devices in the host's memory do not download.
@@ -67,15 +73,33 @@ FrozenTensor ReplicatedCompute::value_of_group(std::vector<Gradient>& parts) {
   return mean.defined() ? FrozenTensor::freeze(std::move(mean)) : std::move(parts[0].value);
 }
 
-// On the host, in the order of the replicas. The memory of the other gradients is reused.
-at::Tensor ReplicatedCompute::mean_value(std::vector<Gradient>& parts) {
+// In the order of the replicas. On the host the memory of the other gradients is reused; on a
+// device it would not be at once (TorchCompute), as the lead's stream reads it.
+FrozenTensor ReplicatedCompute::mean_value(std::vector<Gradient>& parts) {
+  if (!parts[0].value.device().is_cpu()) return on_lead(parts, &Gradient::value);
   at::Tensor mean = std::move(parts[0].value).thaw();
   for (std::size_t i = 1; i < parts.size(); ++i) {
     mean.add_(parts[i].value.read());
     recycled_[i] = std::move(parts[i].value);
   }
   mean.mul_(1.0 / static_cast<double>(parts.size()));
-  return mean;
+  return FrozenTensor::freeze(std::move(mean));
+}
+
+FrozenTensor ReplicatedCompute::mean_buffers(std::vector<Gradient>& parts) const {
+  if (!parts[0].buffers.device().is_cpu()) return on_lead(parts, &Gradient::buffers);
+  at::Tensor mean = parts[0].buffers.read().clone();
+  for (std::size_t i = 1; i < parts.size(); ++i) mean.add_(parts[i].buffers.read());
+  mean.mul_(1.0 / static_cast<double>(parts.size()));
+  return FrozenTensor::freeze(std::move(mean));
+}
+
+FrozenTensor ReplicatedCompute::on_lead(std::vector<Gradient>& parts,
+                                        FrozenTensor Gradient::*member) const {
+  GRAPEVINE_CHECK(lead_ != nullptr, "results on a device, of a worker without one");
+  std::vector<FrozenTensor> values;
+  for (Gradient& part : parts) values.push_back(std::move(part.*member));
+  return mean_on_device(*lead_, std::move(values));
 }
 
 // Returns when all replicas have ended, and the last handle on z here with them.

@@ -31,7 +31,8 @@ Expected<void> check_other_options(const TrainOptions& o, bool continues) {
   if (o.peers == "device")
     return bad_input(name +
                      " with --peers device: the processes of a worker share the model in "
-                     "the host's memory: choose --peers host");
+                     "the host's memory: choose --peers host, or --devices-per-worker in one "
+                     "process");
   if (continues)
     return bad_input(name +
                      ": the launcher counts processes, and cannot continue a run without "

@@ -43,18 +43,22 @@ class NcclReplicas : public testing::Test {
     return config;
   }
   std::unique_ptr<ReplicatedCompute> replicated(
-      const std::shared_ptr<const DataSet>& data_of_the_second = nullptr) {
+      const std::shared_ptr<const DataSet>& data_of_the_second = nullptr, bool grouped = true) {
     std::vector<std::unique_ptr<Compute>> replicas;
     const auto mean = std::make_shared<HostMean>();
+    const auto group = grouped ? group_ : nullptr;
+    std::shared_ptr<DeviceRuntime> lead;
     for (std::size_t i = 0; i < 2; ++i) {
       TorchComputeConfig config = config_of(i);
       config.runtime = open_device(kDevices[i]).value();
-      config.group = group_;
+      config.group = group;
       config.host_mean = mean;
+      if (i == 0) lead = config.runtime;
       if (i == 1 && data_of_the_second) config.data = data_of_the_second;
       replicas.push_back(make_tiny(std::move(config)));
     }
-    return std::make_unique<ReplicatedCompute>(std::move(replicas), group_, 3 * kTimeout, mean);
+    return std::make_unique<ReplicatedCompute>(std::move(replicas), group, 3 * kTimeout, mean,
+                                               std::move(lead));
   }
 
   const std::vector<at::Device> kDevices = {{at::kCUDA, 0}, {at::kCUDA, 1}};
@@ -71,6 +75,26 @@ TEST_F(NcclReplicas, ComputeWhatOneCpuWould) {
     const Gradient found = several->gradient(tiny_request(z, step));
     ASSERT_EQ(found.error, "");
     EXPECT_TRUE(at::allclose(found.value.read(), expected.value.read(), 1e-4, 1e-6));
+  }
+}
+
+// A peer on the first GPU writes z in a stream of its own, and uses the gradient there.
+TEST_F(NcclReplicas, ComputeAtAModelOnTheFirstGpu) {
+  const auto peer = open_device(kDevices[0]).value();
+  const auto one = make_tiny(tiny_config(odd_layers, 0, 2, 12));
+  for (const bool grouped : {true, false}) {
+    const auto several = replicated(nullptr, grouped);
+    for (Step step = 0; step < 20; ++step) {
+      at::manual_seed(static_cast<std::uint64_t>(step));
+      const FrozenTensor z = FrozenTensor::freeze(at::randn({one->dimension()}));
+      const auto scope = peer->enter(Stream::exchange);
+      const FrozenTensor here = FrozenTensor::copy_of(z.read().to(kDevices[0]));
+      const Gradient expected = one->gradient(tiny_request(z, step));
+      const Gradient found = several->gradient(tiny_request(here, step));
+      ASSERT_EQ(found.error, "");
+      ASSERT_EQ(found.value.device(), kDevices[0]);
+      EXPECT_TRUE(at::allclose(found.value.read().cpu(), expected.value.read(), 1e-4, 1e-6));
+    }
   }
 }
 

@@ -1,0 +1,86 @@
+// Whole runs of workers with two devices, whose ranks keep their models on the first of them: what
+// crosses the host's link.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "tests/actors/run/resident/resident_scenario.hpp"
+#include "tests/gpu/resident/replicas_on_devices.hpp"
+
+namespace grapevine {
+namespace resident_replicas_run_test {
+
+using resident::put_on_devices;
+using resident::run_well;
+using virtual_run_test::make_run;
+using virtual_run_test::Scenario;
+
+// The lead of rank r is device r modulo 2.
+RunConfig make_replicated(const Scenario& scenario, bool grouped, bool resident,
+                          torch::nn::Sequential (*layers)()) {
+  constexpr std::int64_t kBatch = 4;
+  RunConfig run = make_run(scenario);
+  for (Rank rank = 0; rank < run.workers(); ++rank)
+    run.computes[static_cast<std::size_t>(rank)] = replicas_on_devices(
+        {rank % 2, 1 - rank % 2}, grouped, tiny_config(layers, rank, run.workers(), kBatch),
+        "the worker of rank " + std::to_string(rank));
+  run.evaluator = make_tiny(tiny_config(layers));
+  if (resident) put_on_devices(run, 2);
+  return run;
+}
+
+class ResidentReplicasRun : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake::reset();
+    at::set_num_threads(1);
+  }
+  void TearDown() override { fake::reset(); }
+};
+
+TEST_F(ResidentReplicasRun, MovesNoModelOverTheHostsLink) {
+  // Bytes of a longer run beyond those of a shorter one: start and end cancel.
+  const auto bytes = [](const std::string& preset, bool grouped, bool resident, Step steps) {
+    Scenario scenario;
+    scenario.preset = preset;
+    scenario.steps = steps;
+    scenario.steps_per_epoch = 1000;  // no epoch ends within
+    RunConfig run = make_replicated(scenario, grouped, resident, &plain_layers);
+    run.evaluator = nullptr;
+    fake::reset();
+    run_well(std::move(run));
+    return fake::traffic();
+  };
+  constexpr Step kMore = 10;
+  constexpr std::uint64_t kRanks = 4;
+  const std::uint64_t model = make_tiny(tiny_config(plain_layers))->initial_parameters().nbytes();
+  for (const std::string preset : {"osgp", "sgp"})
+    for (const bool grouped : {false, true}) {
+      SCOPED_TRACE(testing::Message() << preset << ", grouped " << grouped);
+      const auto of_step = [&](bool resident) {
+        const fake::Traffic few = bytes(preset, grouped, resident, 10);
+        const fake::Traffic many = bytes(preset, grouped, resident, 10 + kMore);
+        constexpr std::uint64_t kSteps = kMore * kRanks;
+        return fake::Traffic{(many.up - few.up) / kSteps, (many.down - few.down) / kSteps,
+                             (many.across - few.across) / kSteps, 0};
+      };
+      const fake::Traffic here = of_step(true), host = of_step(false);
+      EXPECT_LT(here.down, 128u) << "loss and accuracies of two devices";
+      EXPECT_LT(here.up, model) << "batches";
+      // A step moves z, the gradient unless a group has summed it, and a share whose receiver's
+      // lead is the other device.
+      const std::uint64_t least = grouped ? model : 2 * model;
+      EXPECT_GE(here.across, least);
+      EXPECT_LE(here.across, least + model);
+      EXPECT_GE(host.up, here.up + model / 2) << "z";
+      EXPECT_EQ(host.down - here.down, grouped ? model : 2 * model) << "gradients";
+      EXPECT_EQ(host.across, 0u);
+    }
+}
+
+}  // namespace resident_replicas_run_test
+}  // namespace grapevine
