@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <stdexcept>
 #include <utility>
 
 #include "messages/check.hpp"
@@ -44,6 +45,10 @@ int gpu_in(const std::string& typed) {
 }
 
 }  // namespace
+
+std::unique_ptr<DeviceGraph> DeviceRuntime::capture(const std::function<void()>&) {
+  throw std::logic_error(device().str() + ": " + why_no_graphs());
+}
 
 std::shared_ptr<DeviceRuntime> host_runtime() { return std::make_shared<HostRuntime>(); }
 

@@ -37,6 +37,16 @@ class StreamScope {
   virtual ~StreamScope() = default;
 };
 
+// Operations that were captured, with the addresses of their operands: a replay has the device
+// execute them again on the same memory, for one call of the host. Memory that they allocated lasts
+// as long as the graph; of all other memory its user takes care. Not thread-safe.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  // Enqueues all operations in `stream`.
+  virtual void replay(Stream stream) = 0;
+};
+
 // Not thread-safe, but one object may serve one thread after another. ATen's exceptions pass
 // through all calls but host_wait().
 class DeviceRuntime {
@@ -75,6 +85,19 @@ class DeviceRuntime {
   // this call and the end of the memory may wait for the device (CUDA's do), and may come from any
   // thread.
   virtual std::shared_ptr<void> pinned_memory(std::size_t bytes) = 0;
+
+  // Why capture() is not possible here; empty: it is.
+  virtual std::string why_no_graphs() const { return "the device has no graphs"; }
+
+  // Calls `work` once. The ATen calls that it makes, and those of the backward passes that it
+  // starts, are recorded and not executed. `work` makes no call of this runtime, does not wait for
+  // the device, copies nothing from or to the host, and draws no random numbers. It may leave
+  // nothing that lies in memory which it has allocated. The same operations must have been executed
+  // before: libraries prepare themselves at their first call, which cannot be recorded. Graphs of
+  // one runtime share the memory that their work allocates: REQUIRES: they are replayed one after
+  // the other, in one stream. Throws where an operation cannot be captured, or `work` does: the
+  // device is of no use for training then. May wait for the device.
+  virtual std::unique_ptr<DeviceGraph> capture(const std::function<void()>& work);
 };
 
 // The CPU: nothing to stage, nothing to wait for.

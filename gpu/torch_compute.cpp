@@ -57,6 +57,18 @@ bool wants_own_layout(const TorchComputeConfig& config, const FlatTensors& param
          (!config.runtime->in_host_memory() && !parameters.aligned(kKernelAlignment));
 }
 
+// Why the passes of this worker are not captured; empty: they are.
+std::string why_no_graphs(const TorchComputeConfig& config) {
+  const DataInfo& info = config.data->info();
+  const auto& shape = info.sample_shape;
+  if (auto why = config.runtime->why_no_graphs(); !why.empty()) return why;
+  if (config.group) return "its group reduces gradients while the backward pass computes";
+  if (config.scale_loss) return "the factor of fp16's loss changes between steps";
+  if (info.by_length || std::find(shape.begin(), shape.end(), kTimeSteps) != shape.end())
+    return "the batches of data '" + info.name + "' differ in length";
+  return "";
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -136,6 +148,8 @@ TorchCompute::TorchCompute(TorchComputeConfig config, std::unique_ptr<Model> mod
       transfers_(config_.runtime, staging_limit(config_, parameters_.numel(), buffers_.numel()),
                  config_.timeout),
       loader_(config_.data, sampler, config_.rank, config_.loader) {
+  if (config_.graphs)
+    graphs_.emplace(config_.runtime, config_.name, config_.model_name, why_no_graphs(config_));
   if (config_.group) buckets_ = buckets_of(parameters_, config_.bucket_bytes);
   if (buffers_.numel() > 0) initial_buffers_ = FrozenTensor::freeze(buffers_.gather());
   const auto scope = transfers_.begin_compute();
@@ -317,7 +331,7 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
       sliced ? transfers_.upload_slice(z, config_.replica, config_.replicas, z_slot_)
              : transfers_.upload(z, z_slot_);
   const at::Tensor flat_buffers = upload_buffers(request.buffers);
-  Pass pass;
+  PassResults pass;
   {
     const auto scope = transfers_.begin_compute();
     const Expected<at::Tensor> flat_z = sliced ? gather_slices(uploaded) : uploaded;
@@ -327,13 +341,8 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
     if (!in_place && !resident) recycled = {};
     if (sliced_mean && comes_down(config_))
       config_.host_mean->set(transfers_.host_memory(parameters_.numel()));
-    at::Tensor flat;
-    if (parts == nullptr) flat = result_memory(std::move(recycled), parameters_.numel(), device_);
-    if (flat_buffers.defined()) buffers_.scatter(flat_buffers);
-    seed_masks(request.step);
-    Expected<Pass> passed = forward_backward(
-        *flat_z, batch, std::move(flat),
-        request.step % config_.accuracy_every == 0 || request.step + 1 == config_.last_step, parts);
+    Expected<PassResults> passed = run_pass({*flat_z, flat_buffers, batch}, resident, request.step,
+                                            std::move(recycled), parts);
     if (!passed) return passed.error();
     pass = *std::move(passed);
     transfers_.end_compute();
@@ -361,7 +370,36 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
   return true;
 }
 
-// Those of a Pass, downloaded. False, for try_pass(): the gradient overflowed.
+// In the compute stream. `resident`: z is where its peer has it, and so are the results.
+Expected<PassResults> TorchCompute::run_pass(const PassInputs& inputs, bool resident, Step step,
+                                             FrozenTensor&& recycled, GradientParts* parts) {
+  const bool counts_hits = step % config_.accuracy_every == 0 || step + 1 == config_.last_step;
+  const StepGraphs::Run run = [&](const PassInputs& in, at::Tensor flat) {
+    if (in.buffers.defined()) buffers_.scatter(in.buffers);
+    return forward_backward(in.z, in.batch, std::move(flat), counts_hits, parts);
+  };
+  const auto memory = [&] {
+    return result_memory(std::move(recycled), parameters_.numel(), device_);
+  };
+  if (graphs_ && graphs_->replays(inputs.batch, counts_hits, step)) {
+    Expected<PassResults> fixed =
+        graphs_->replay(inputs, /*z_is_fixed=*/!resident, counts_hits, run);
+    if (!fixed || !resident) return fixed;
+    // The peer keeps its results while the next replay writes new ones.
+    const at::NoGradGuard no_grad;
+    at::Tensor gradient = memory();
+    gradient.copy_(fixed->gradient);
+    at::Tensor buffers = fixed->buffers.defined() ? fixed->buffers.clone() : at::Tensor();
+    return PassResults{std::move(gradient), std::move(buffers), fixed->figures};
+  }
+  at::Tensor flat;
+  if (parts == nullptr) flat = memory();
+  seed_masks(step);
+  const auto pass = [&] { return run(inputs, std::move(flat)); };
+  return graphs_ ? graphs_->watched(inputs.batch, counts_hits, pass) : pass();
+}
+
+// Those of a pass, downloaded. False, for try_pass(): the gradient overflowed.
 Expected<bool> TorchCompute::take_figures(const at::Tensor& figures, Gradient& result) {
   const double* figure = figures.data_ptr<double>();
   result.loss = figure[0];
@@ -461,9 +499,9 @@ Expected<void> TorchCompute::reduce_gradients(const at::Tensor& loss, bool first
 
 // Puts everything into the device's stream and reads nothing back: the host does not wait here, but
 // for other replicas to come as far.
-Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z, const Batch& batch,
-                                                            at::Tensor flat, bool counts_hits,
-                                                            GradientParts* parts) {
+Expected<PassResults> TorchCompute::forward_backward(const at::Tensor& z, const Batch& batch,
+                                                     at::Tensor flat, bool counts_hits,
+                                                     GradientParts* parts) {
   const Objective objective(config_.data->info().task, config_.loss, config_.label_smoothing);
   const BoundParameters bound(parameters_, z);
   model_->train(true);
@@ -482,7 +520,7 @@ Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z,
   if (config_.scale_loss && !config_.group) flat.mul_(1 / loss_scale_.factor());
   const at::Tensor finite = config_.scale_loss ? flat.isfinite().all().to(at::kDouble).view({1})
                                                : at::ones({1}, loss.options().dtype(at::kDouble));
-  Pass pass;
+  PassResults pass;
   const at::Tensor accuracy =
       accuracies.size() == 1 ? accuracies.front() : at::stack(accuracies).mean(0);
   pass.figures = at::cat({loss.to(at::kDouble).view({1}), accuracy, finite});

@@ -19,6 +19,7 @@
 #include "gpu/model/model.hpp"
 #include "gpu/model/objective.hpp"
 #include "gpu/model/precision.hpp"
+#include "gpu/model/step_graphs.hpp"
 #include "gpu/replicas/gradient_group.hpp"
 #include "gpu/replicas/host_mean.hpp"
 #include "gpu/replicas/launch_gate.hpp"
@@ -53,6 +54,8 @@ struct TorchComputeConfig {
   bool scale_loss = false;
   // Images on the device lie as [B, H, W, C] in memory. Needs samples of three dimensions.
   bool channels_last = false;
+  // Passes are captured in graphs of the device and replayed, where StepGraphs can do that.
+  bool graphs = false;
   Duration timeout = from_seconds(120.0);  // longest wait for the device in a step
   // On which the threads that launch the device's work run, from the first gradient on: the one
   // that calls gradient() and that of the backward passes (gpu/threads/near_cpus.hpp). Empty: they
@@ -92,6 +95,10 @@ struct TorchComputeConfig {
 // step has several passes, in the last one. A gradient that overflows does so in all replicas, so
 // that all compute it again.
 //
+// With `graphs` the forward and backward pass is replayed as a graph of the device where it can be
+// (gpu/model/step_graphs.hpp says where); uploads and downloads are as ever. The bits are those of
+// a pass that is not.
+//
 // Parts of a gradient are given in the host's memory, where nothing follows the backward pass that
 // needs all of it: one pass a step, no scaled loss, no group.
 //
@@ -128,12 +135,6 @@ class TorchCompute final : public Compute {
   TorchCompute(TorchComputeConfig config, std::unique_ptr<Model> model, FlatTensors parameters,
                FlatTensors buffers, Sampler sampler);
 
-  // What a forward and backward pass leaves on the device.
-  struct Pass {
-    at::Tensor gradient;  // [d], or what is left of it
-    at::Tensor buffers;   // [b]
-    at::Tensor figures;   // [4] float64: loss, top1, top5, whether the gradient is finite
-  };
   struct Uploaded {
     Step step = 0;
     Batch batch;
@@ -153,6 +154,8 @@ class TorchCompute final : public Compute {
   void download_slice(const at::Tensor& mean);
   Expected<bool> try_pass(const FrozenTensor& z, GradientRequest& request, const Batch& batch,
                           Gradient& result, GradientParts* parts);
+  Expected<PassResults> run_pass(const PassInputs& inputs, bool resident, Step step,
+                                 FrozenTensor&& recycled, GradientParts* parts);
   Expected<bool> take_figures(const at::Tensor& figures, Gradient& result);
   Expected<bool> lower_scale(Step step);
   // A part of a pass's batch: its loss, detached, and its output; its gradient is added to `flat`,
@@ -165,8 +168,8 @@ class TorchCompute final : public Compute {
                           GradientParts* parts);
   void add_gradients(const at::Tensor& loss, bool first, at::Tensor& flat);
   Expected<void> reduce_gradients(const at::Tensor& loss, bool first, const at::Tensor& flat);
-  Expected<Pass> forward_backward(const at::Tensor& z, const Batch& batch, at::Tensor flat,
-                                  bool counts_hits, GradientParts* parts);
+  Expected<PassResults> forward_backward(const at::Tensor& z, const Batch& batch, at::Tensor flat,
+                                         bool counts_hits, GradientParts* parts);
   at::Tensor forward(const at::Tensor& input);
   std::int64_t evaluation_pass() const;
   Expected<Evaluation> try_evaluate(const FrozenTensor& z, const FrozenTensor& buffers);
@@ -187,6 +190,7 @@ class TorchCompute final : public Compute {
   Transfers transfers_;  // before what lies in its streams
   Transfers::DeviceSlot z_slot_;
   Transfers::DeviceSlot buffers_slot_;
+  std::optional<StepGraphs> graphs_;  // none: the config wants none
   std::optional<Uploaded> next_;
   BatchLoader loader_;
 };

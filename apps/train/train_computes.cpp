@@ -83,6 +83,7 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
   config.precision = *precision;
   config.scale_loss = *precision == Precision::fp16;
   config.channels_last = job.options.channels_last;
+  config.graphs = job.options.cuda_graphs;
   config.timeout = first_step_limit(job.options);
   config.near_cpus = replica.cpus;
   config.accuracy_every = job.options.log_every;
@@ -100,6 +101,10 @@ Expected<void> set_math(const TrainJob& job) {
   if (!device) return device.error();
   const auto precision = parse_precision(job.options.precision, *device);
   if (!precision) return precision.error();
+  if (job.options.cuda_graphs && device->is_cpu())
+    return bad_input(
+        "--cuda-graphs: needs a CUDA GPU, and the workers compute on the CPU: leave "
+        "it out");
   set_math_mode(*precision, job.options.cudnn_benchmark);
   return {};
 }

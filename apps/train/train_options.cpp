@@ -177,6 +177,9 @@ void declare_device(CLI::App& app, TrainOptions& options) {
              "store images as [B, H, W, C] on the device, which can make convolutions faster");
   add_switch(app, "cudnn-benchmark", options.cudnn_benchmark,
              "cuDNN times its algorithms for each shape; equal runs may then differ in bits");
+  add_switch(app, "cuda-graphs", options.cuda_graphs,
+             "capture the forward and backward pass once and replay it, where all batches have one "
+             "shape; on GPUs only");
   add_option(app, "threads", options.threads, "threads of each worker; 0: cores / workers");
 }
 

@@ -82,6 +82,7 @@ struct TrainOptions {
   std::string precision = "fp32";     // fp32 | tf32 | bf16 | fp16
   bool channels_last = false;
   bool cudnn_benchmark = false;
+  bool cuda_graphs = false;
   std::int64_t devices_per_worker = 1;
   std::int64_t processes_per_worker = 1;
   int threads = 0;  // 0: the cores divided by the workers

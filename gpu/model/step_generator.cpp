@@ -1,8 +1,10 @@
 #include "gpu/model/step_generator.hpp"
 
+#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
+#include <cstddef>
 #include <mutex>
 #include <optional>
 
@@ -35,6 +37,27 @@ void seed_step_generator(at::Device device, std::uint64_t seed) {
   at::Generator& generator = step_generator(device);
   const std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_current_seed(seed);
+}
+
+namespace {
+
+at::Tensor state_of(at::Generator generator) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+}  // namespace
+
+DrawWatch::DrawWatch(at::Device device)
+    : generators_{step_generator(device), at::globalContext().defaultGenerator(at::kCPU)} {
+  if (device.is_cuda()) generators_.push_back(at::globalContext().defaultGenerator(device));
+  for (const at::Generator& each : generators_) states_.push_back(state_of(each));
+}
+
+bool DrawWatch::drew() const {
+  for (std::size_t i = 0; i < generators_.size(); ++i)
+    if (!state_of(generators_[i]).equal(states_[i])) return true;
+  return false;
 }
 
 }  // namespace grapevine

@@ -1,9 +1,11 @@
 // The random numbers of a forward pass, e.g. of dropout's masks.
 #pragma once
 #include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace grapevine {
 
@@ -14,5 +16,18 @@ namespace grapevine {
 at::Generator& step_generator(at::Device device);
 
 void seed_step_generator(at::Device device, std::uint64_t seed);
+
+// Whether random numbers were drawn since its construction: of the calling thread's step generator,
+// or of LibTorch's own ones for the device and for the host, from which other threads may have
+// drawn as well.
+class DrawWatch {
+ public:
+  explicit DrawWatch(at::Device device);
+  bool drew() const;
+
+ private:
+  std::vector<at::Generator> generators_;
+  std::vector<at::Tensor> states_;
+};
 
 }  // namespace grapevine

@@ -13,6 +13,8 @@
 #include <array>
 #include <chrono>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -24,6 +26,7 @@
 #endif
 #include "gpu/device.hpp"
 #include "gpu/replicas/launch_gate.hpp"
+#include "gpu/torch_cuda/cuda_graph.hpp"
 #include "gpu/torch_cuda/nccl_group.hpp"
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
@@ -186,6 +189,12 @@ class CudaRuntime final : public DeviceRuntime {
     return {memory, [device = device()](void* p) { free_pinned(device, p); }};
   }
 
+  std::string why_no_graphs() const override { return why_no_cuda_graphs(); }
+
+  std::unique_ptr<DeviceGraph> capture(const std::function<void()>& work) override {
+    return graphs_.capture(work, [this](Stream stream) { return cuda_stream(stream); });
+  }
+
  private:
   // Without access of the reading GPU CUDA copies between GPUs through the host's memory. LibTorch
   // enables access once for each pair; where a pair has none, that copy is correct and slower.
@@ -205,6 +214,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   const int gpu_;
   std::array<std::optional<c10::cuda::CUDAStream>, kStreams> streams_;
+  CudaGraphs graphs_{gpu_};
 };
 
 Expected<cudaDeviceProp> properties_of(int gpu) {

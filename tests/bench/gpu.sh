@@ -4,7 +4,8 @@
 #   the kernels against the bandwidth of a copy in the same run, and torch.topk on the same data, where
 #   python3 has torch with CUDA;
 #   resnet50 on synthetic ImageNet shapes, images/s and how busy the GPU is, without the first steps: one
-#   worker by precision and layout; two workers by where their models are, and with compressed sums.
+#   worker by precision and layout, and with CUDA graphs; two workers by where their models are, and with
+#   compressed sums.
 # Needs nvcc and a GPU, and for resnet50 a grapevine with CUDA; what is left out or fails has a
 # line in FILE that says why, also where the time is over.
 # Environment: GRAPEVINE_CUDA_BUILD (folder, build-cuda), GRAPEVINE (the executable:
@@ -117,6 +118,8 @@ time_precisions() {
   row 'bf16' 1 --algorithm ar --precision bf16
   row 'bf16, channels-last' 1 --algorithm ar "${fast[@]}"
   row 'bf16, channels-last, cudnn-benchmark' 1 --algorithm ar "${fast[@]}" --cudnn-benchmark
+  row 'bf16, channels-last, cudnn-benchmark, cuda-graphs' 1 --algorithm ar "${fast[@]}" --cudnn-benchmark \
+    --cuda-graphs
 }
 
 # Optimizer, folding and de-biasing run on the CPU with models in the host's memory: the rate of an exchange

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -143,6 +144,63 @@ TEST_P(DeviceConformance, TransfersOfAnySizeArrive) {
     const at::Tensor down = transfers.download(result);
     ASSERT_TRUE(transfers.finish().ok());
     EXPECT_TRUE(down.cpu().equal(host + 1));
+  }
+}
+
+// A capture executes nothing; each replay reads what its operands have by then.
+TEST_P(DeviceConformance, AGraphReplaysItsOperationsOnTheSameMemory) {
+  if (const std::string why = runtime_->why_no_graphs(); !why.empty()) {
+    EXPECT_THROW(runtime_->capture([] {}), std::logic_error);
+    return;
+  }
+  constexpr std::int64_t kSize = 1 << 16;
+  at::Tensor up = on_host({kSize}), down = on_host({kSize});
+  at::Tensor x = on_device({kSize}), y = on_device({kSize});
+  const auto work = [&] { y.copy_((x * 2 + 1).sqrt().square()); };
+  std::unique_ptr<DeviceGraph> graph;
+  {
+    const auto scope = runtime_->enter(Stream::compute);
+    x.fill_(7);
+    work();
+    y.fill_(-1);
+    graph = runtime_->capture(work);
+  }
+  const auto result = [&] {
+    runtime_->wait(Stream::download, runtime_->record(Stream::compute));
+    runtime_->copy(Stream::download, down, y);
+    finish(Stream::download);
+    return down.clone();
+  };
+  EXPECT_TRUE(result().eq(-1).all().item<bool>()) << "captured, not executed";
+  for (int round = 0; round < 10; ++round) {
+    up.fill_(static_cast<float>(round));
+    runtime_->wait(Stream::upload, runtime_->record(Stream::compute));
+    runtime_->copy(Stream::upload, x, up);
+    runtime_->wait(Stream::compute, runtime_->record(Stream::upload));
+    graph->replay(Stream::compute);
+    EXPECT_TRUE(at::allclose(result(), at::full({kSize}, 2.0F * round + 1))) << "round " << round;
+  }
+}
+
+// With graphs a worker computes what it does without, in each step.
+TEST_P(DeviceConformance, AWorkerWithGraphsComputesWhatTheCpuDoes) {
+  TorchComputeConfig config = tiny_config(tiny_layers);
+  const auto cpu = make_tiny(config);
+  config.runtime = runtime_;
+  config.graphs = true;
+  const auto device = make_tiny(config);
+  FrozenTensor buffers, z = cpu->initial_parameters();
+  for (Step step = 0; step < 10; ++step) {
+    SCOPED_TRACE(step);
+    GradientRequest request = tiny_request(z, step);
+    request.buffers = buffers;
+    const Gradient expected = cpu->gradient(request), found = device->gradient(request);
+    ASSERT_EQ(expected.error + found.error, "");
+    EXPECT_TRUE(at::allclose(found.value.read(), expected.value.read(), 1e-4, 1e-5));
+    EXPECT_TRUE(at::allclose(found.buffers.read(), expected.buffers.read(), 1e-4, 1e-5));
+    EXPECT_NEAR(found.loss, expected.loss, 1e-4);
+    z = FrozenTensor::freeze(z.read() - 0.2 * expected.value.read());
+    buffers = expected.buffers;
   }
 }
 

@@ -116,6 +116,7 @@ const std::vector<OptionTraits>& option_traits() {
       {"precision", kDevice, &O::precision, kChangesUnlessDefault},
       {"channels-last", kDevice, &O::channels_last, kChangesUnlessDefault},
       {"cudnn-benchmark", kDevice, &O::cudnn_benchmark, 0},
+      {"cuda-graphs", kDevice, &O::cuda_graphs, 0},
       {"threads", kDevice, &O::threads, T::chosen},
       {"checkpoint-every", nullptr, &O::checkpoint_every, 0},
       {"checkpoint-keep", kRecords, &O::checkpoint_keep, 0},

@@ -49,6 +49,7 @@ TEST(TrainDevice, WhatCannotBeHadIsRefused) {
   expect_refused({"--precision", "bf61"}, {"unknown --precision 'bf61'", "'bf16'"});
   expect_refused({"--precision", "fp16"}, {"--precision fp16", "CUDA GPU", "bf16"});
   expect_refused({"--precision", "tf32"}, {"--precision tf32", "CUDA GPU"});
+  expect_refused({"--cuda-graphs"}, {"--cuda-graphs: ", "CUDA GPU", "leave it out"});
   expect_refused({"--data", "hyperplane", "--model", "linear", "--channels-last"},
                  {"--channels-last", "hyperplane", "no images"});
   expect_refused({"--devices-per-worker", "0"}, {"--devices-per-worker 0: expected 1.."});

@@ -200,6 +200,7 @@ const std::map<std::string, std::string> kSamples = {
     {"precision", "tf32"},
     {"channels-last", "true"},
     {"cudnn-benchmark", "true"},
+    {"cuda-graphs", "true"},
     {"threads", "5"},
     {"checkpoint-every", "0.5"},
     {"checkpoint-keep", "latest"},

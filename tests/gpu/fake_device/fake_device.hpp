@@ -18,6 +18,7 @@
 // - Operands on the host that CUDA would refuse are refused.
 // - An event of LibTorch is recorded, awaited and ended only while its device is the current one of
 //   the thread: for CUDA, LibTorch would otherwise open a context on the current one.
+// - Graphs (graph.hpp).
 // What it does not: work never runs late or at once, and nothing takes time.
 #pragma once
 #include <c10/core/Device.h>

@@ -3,11 +3,13 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "gpu/memory/model_memory.hpp"
 #include "messages/check.hpp"
 #include "tests/gpu/fake_device/fake_device.hpp"
+#include "tests/gpu/fake_device/graph.hpp"
 #include "tests/gpu/fake_device/streams.hpp"
 
 namespace grapevine::fake {
@@ -45,6 +47,25 @@ class FakeScope final : public StreamScope {
   const std::int64_t before_;
 };
 
+class FakeGraph final : public DeviceGraph {
+ public:
+  FakeGraph(Recording& recording, std::array<std::size_t, kStreams> streams)
+      : memory_(recording.memory()), work_(recording.work()), streams_(streams) {}
+  void replay(Stream stream) override {
+    fake::replay(work_, *memory_, streams_[static_cast<std::size_t>(stream)]);
+  }
+
+ private:
+  const std::shared_ptr<GraphMemory> memory_;
+  const std::vector<GraphWork> work_;
+  const std::array<std::size_t, kStreams> streams_;  // by Stream, as Order has them
+};
+
+// In a capture of this thread.
+void refuse_in_capture(const char* call) {
+  if (Recording* const capture = recording_of_thread()) capture->refuse(call);
+}
+
 Block* block_of(const at::Tensor& t) {
   return static_cast<Block*>(t.storage().data_ptr().get_context());
 }
@@ -71,6 +92,7 @@ class FakeRuntime final : public DeviceRuntime {
                         to.scalar_type() == from.scalar_type() && to.numel() == from.numel(),
                     "a copy between unlike tensors");
     if (from.nbytes() == 0) return;
+    refuse_in_capture("a copy of the runtime");
     const bool up = from.is_cpu(), down = to.is_cpu();
     GRAPEVINE_CHECK(!(up && down), "a copy from host to host");
     const std::string name = up ? "upload" : down ? "download" : "copy between devices";
@@ -108,6 +130,11 @@ class FakeRuntime final : public DeviceRuntime {
   }
 
   Expected<void> host_wait(const EventHandle& event, Duration) override {
+    try {
+      refuse_in_capture("a wait of the host");
+    } catch (const std::exception& e) {
+      return Error{Errc::failed, e.what()};
+    }
     if (!event || order().fault() == Fault::host_does_not_wait) return {};
     order().host_waits(static_cast<const FakeEvent&>(*event).clock());
     open_pinned();
@@ -119,7 +146,31 @@ class FakeRuntime final : public DeviceRuntime {
       order().record_stream(block_of(t)->history, order_of(stream));
   }
 
-  std::shared_ptr<void> pinned_memory(std::size_t bytes) override { return pinned(bytes); }
+  std::shared_ptr<void> pinned_memory(std::size_t bytes) override {
+    refuse_in_capture("page locking");
+    return pinned(bytes);
+  }
+
+  std::string why_no_graphs() const override { return ""; }
+
+  // In a stream of its own. What it reads was written before, and nothing runs that anything would
+  // have to wait for; Order does not know that.
+  std::unique_ptr<DeviceGraph> capture(const std::function<void()>& work) override {
+    const std::size_t compute = order_of(Stream::compute);
+    const std::int64_t id = new_stream_id();
+    const std::size_t stream = order().stream({index_, id});
+    order().wait(stream, order().now(compute));
+    Recording recording(index_, stream);
+    {
+      const FakeScope scope(index_, id);
+      work();
+    }
+    recording.end();
+    order().wait(compute, order().now(stream));
+    std::array<std::size_t, kStreams> streams = {};
+    for (std::size_t i = 0; i < kStreams; ++i) streams[i] = order_of(static_cast<Stream>(i));
+    return std::make_unique<FakeGraph>(recording, streams);
+  }
 
  private:
   std::int64_t id(Stream stream) const { return ids_[static_cast<std::size_t>(stream)]; }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "messages/check.hpp"
+#include "tests/gpu/fake_device/graph.hpp"
 
 namespace grapevine::fake {
 namespace {
@@ -182,6 +183,7 @@ Block* allocate(std::size_t bytes, int device, std::optional<std::size_t> stream
 }
 
 void release(Block* block) {
+  if (GraphMemory::keeps(block)) return;
   order().freed(block->history);
   {
     const std::lock_guard<std::mutex> lock(memory().mutex);

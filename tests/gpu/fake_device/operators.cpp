@@ -6,12 +6,14 @@
 #include <c10/core/TensorImpl.h>
 #include <torch/library.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/gpu/fake_device/fake_device.hpp"
+#include "tests/gpu/fake_device/graph.hpp"
 #include "tests/gpu/fake_device/streams.hpp"
 
 namespace grapevine::fake {
@@ -25,15 +27,7 @@ Block* block_of(const at::Tensor& t) {
   return static_cast<Block*>(t.storage().data_ptr().get_context());
 }
 
-// All between the first and the last of its elements.
-Access access_to(const at::Tensor& t) {
-  std::int64_t last = t.storage_offset();
-  for (std::int64_t d = 0; d < t.dim(); ++d)
-    if (t.size(d) > 0) last += (t.size(d) - 1) * t.stride(d);
-  const auto size = static_cast<std::uint64_t>(t.element_size());
-  return {&block_of(t)->history, static_cast<std::uint64_t>(t.storage_offset()) * size,
-          static_cast<std::uint64_t>(last + 1) * size};
-}
+Access access_to(const at::Tensor& t) { return Place::of(t).access(); }
 
 void free_block(void* block) { release(static_cast<Block*>(block)); }
 
@@ -48,19 +42,71 @@ at::Tensor tensor_on(c10::Storage storage, c10::DispatchKey key, at::IntArrayRef
 
 c10::Storage storage_on(std::size_t bytes, int index, std::optional<std::size_t> stream) {
   Block* const block = allocate(bytes, index, stream);
+  // What an engine thread allocates for an operation that is not known yet is the capture's.
+  if (Recording* const capture = stream ? recording_in(*stream) : recording_on(index))
+    capture->allocated(block);
   return {c10::Storage::use_byte_size_t(), bytes,
           c10::DataPtr(block->shown, block, &free_block, device(index))};
 }
 
-// The same bytes as a tensor on the CPU, which shares the storage's layout. An operator that needs
-// more for its output, as those do that LibTorch gives an empty one, takes them from the host.
-at::Tensor alias_on_host(const at::Tensor& t) {
-  char* const memory = t.storage().nbytes() == 0 ? nullptr : alias_of(block_of(t)->shown);
-  c10::Storage storage(c10::Storage::use_byte_size_t(), t.storage().nbytes(),
-                       c10::DataPtr(memory, at::kCPU), c10::GetCPUAllocator(), /*resizable=*/true);
-  return tensor_on(std::move(storage), c10::DispatchKey::CPU, t.sizes(), t.strides(),
-                   t.storage_offset(), t.dtype());
-}
+at::Tensor alias_on_host(const at::Tensor& t) { return Place::of(t).alias(); }
+
+// An operator call of a capture.
+struct RecordedCall {
+  // A tensor that the operator made: an operand with a new size, or a result, or an item of one
+  // that is a list.
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  struct Made {
+    static Made from_operand(std::size_t i) { return {i, kNone, kNone, {}}; }
+    static Made from_result(std::size_t i, std::size_t item = kNone) {
+      return {kNone, i, item, {}};
+    }
+    std::size_t operand, result, item;
+    Place place;
+  };
+
+  const at::Tensor& of(const at::Tensor& then) const {
+    for (const auto& [before, now] : tensors)
+      if (before.is_same(then)) return now;
+    return then;
+  }
+  c10::IValue of(const c10::IValue& then) const {
+    if (then.isTensor()) return of(then.toTensor());
+    if (then.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& t : then.toTensorVector()) list.push_back(of(t));
+      return list;
+    }
+    if (!then.isOptionalTensorList()) return then;
+    c10::List<c10::optional<at::Tensor>> list;
+    for (const auto& t : then.toOptionalTensorVector())
+      list.push_back(t ? c10::optional<at::Tensor>(of(*t)) : t);
+    return list;
+  }
+  at::Tensor made_now(const Made& each, const Stack& stack) const {
+    if (each.operand != kNone) return tensors[each.operand].second;
+    const c10::IValue& value = stack[each.result];
+    return each.item == kNone ? value.toTensor() : value.toTensorVector()[each.item];
+  }
+
+  // On the same memory, and with the same numbers of the host.
+  void run() {
+    for (std::size_t i = 0; i < operands.size(); ++i) tensors[i].second = operands[i].alias();
+    Stack stack;
+    for (const c10::IValue& each : arguments) stack.push_back(of(each));
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+    for (const Made& each : made) each.place.alias().copy_(made_now(each, stack));
+    for (std::size_t i = 0; i < operands.size(); ++i) tensors[i].second.reset();
+  }
+
+  c10::OperatorHandle op;
+  std::vector<c10::IValue> arguments;
+  std::vector<Place> operands;
+  // What stood in `arguments`, and what takes its place: first the operands, then tensors of the
+  // host.
+  std::vector<std::pair<at::Tensor, at::Tensor>> tensors;
+  std::vector<Made> made;
+};
 
 // One operator call.
 class Call {
@@ -76,11 +122,14 @@ class Call {
     refuse_host_operands();
     if (device_ < 0) device_ = c10::impl::getDeviceGuardImpl(at::kXPU)->getDevice().index();
     stream_ = stream_of_operation(device_, written_operand());
-    if (!is_allocation() && !is_view())
+    if (!is_allocation() && !is_view()) {
+      begin_recording();
       order().run(name_, stream_, histories(false), histories(true));
+    }
     op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
     adopt_new_sizes();
     replace_results();
+    end_recording();
   }
 
  private:
@@ -91,6 +140,42 @@ class Call {
   };
 
   bool is_allocation() const { return name_.rfind("aten::empty", 0) == 0; }
+
+  // Of a call in a stream that captures.
+  void begin_recording() {
+    recording_ = recording_in(stream_);
+    if (recording_ == nullptr) return;
+    const std::size_t begin = stack_->size() - op_.schema().arguments().size();
+    recorded_ = std::make_shared<RecordedCall>(RecordedCall{
+        op_, {stack_->begin() + static_cast<std::ptrdiff_t>(begin), stack_->end()}, {}, {}, {}});
+    for (const c10::IValue& each : recorded_->arguments)
+      if (each.isGenerator()) recording_->refuse(name_ + " with a generator");
+    for (const at::Tensor& t : host_operands_)
+      if (t.dim() > 0) recording_->refuse(name_ + " with an operand on the host");
+    for (const Operand& each : operands_) {
+      recorded_->operands.push_back(Place::of(each.original));
+      recorded_->tensors.emplace_back(each.alias, at::Tensor());
+      recording_->use(recorded_->operands.back(), each.written);
+    }
+    for (const at::Tensor& t : host_operands_) recorded_->tensors.emplace_back(t, t.clone());
+  }
+
+  // A tensor that the call made, and where it lies.
+  void record_made(RecordedCall::Made made, const at::Tensor& t) {
+    if (recorded_ == nullptr || t.numel() == 0) return;
+    made.place = Place::of(t);
+    recorded_->made.push_back(std::move(made));
+  }
+
+  void end_recording() {
+    if (recorded_ == nullptr) return;
+    GraphWork work{name_, {}, {}, nullptr};
+    for (std::size_t i = 0; i < operands_.size(); ++i)
+      (operands_[i].written ? work.writes : work.reads).push_back(recorded_->operands[i]);
+    for (const auto& each : recorded_->made) work.writes.push_back(each.place);
+    work.run = [call = recorded_] { call->run(); };
+    recording_->add(std::move(work));
+  }
 
   // Memory that an engine thread allocates before it is known for which operation has no stream
   // yet.
@@ -169,9 +254,10 @@ class Call {
 
   // An output that had another size has new memory.
   void adopt_new_sizes() {
-    for (Operand& each : operands_) {
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+      Operand& each = operands_[i];
       if (!each.written || each.alias.sizes() == each.original.sizes()) continue;
-      const at::Tensor fresh = moved(each.alias);
+      const at::Tensor fresh = moved(each.alias, RecordedCall::Made::from_operand(i));
       auto* const impl = each.original.unsafeGetTensorImpl();
       impl->set_storage_keep_dtype(fresh.storage());
       impl->set_sizes_and_strides(fresh.sizes(), fresh.strides());
@@ -180,7 +266,7 @@ class Call {
   }
 
   // What the CPU computed, in memory of the device.
-  at::Tensor moved(const at::Tensor& result) {
+  at::Tensor moved(const at::Tensor& result, RecordedCall::Made made) {
     std::size_t elements = result.numel() == 0 ? 0 : 1;
     for (std::int64_t d = 0; d < result.dim() && elements > 0; ++d)
       elements += static_cast<std::size_t>((result.size(d) - 1) * result.stride(d));
@@ -190,10 +276,11 @@ class Call {
     if (is_allocation() || t.numel() == 0) return t;
     alias_on_host(t).copy_(result);
     order().run(name_, stream_, {}, {&block_of(t)->history});
+    record_made(std::move(made), t);
     return t;
   }
 
-  at::Tensor placed(const at::Tensor& result) {
+  at::Tensor placed(const at::Tensor& result, RecordedCall::Made made) {
     if (!result.defined()) return result;
     for (const Operand& each : operands_) {
       if (each.alias.is_same(result)) return each.original;
@@ -203,19 +290,21 @@ class Call {
     }
     for (const at::Tensor& t : host_operands_)
       if (t.is_same(result)) return result;
-    return moved(result);
+    return moved(result, std::move(made));
   }
 
   void replace_results() {
     const std::size_t results = op_.schema().returns().size();
     bool reaches_host = false;
-    for (std::size_t i = stack_->size() - results; i < stack_->size(); ++i) {
+    const std::size_t first = stack_->size() - results;
+    for (std::size_t i = first; i < stack_->size(); ++i) {
       c10::IValue& value = (*stack_)[i];
       if (value.isTensor()) {
-        value = placed(value.toTensor());
+        value = placed(value.toTensor(), RecordedCall::Made::from_result(i - first));
       } else if (value.isTensorList()) {
         c10::List<at::Tensor> list;
-        for (const at::Tensor& t : value.toTensorVector()) list.push_back(placed(t));
+        for (const at::Tensor& t : value.toTensorVector())
+          list.push_back(placed(t, RecordedCall::Made::from_result(i - first, list.size())));
         value = list;
       } else {
         reaches_host = true;
@@ -233,6 +322,9 @@ class Call {
   std::size_t stream_ = 0;
   std::vector<Operand> operands_;
   std::vector<at::Tensor> host_operands_;
+  // Of a call in a capture; null: in none.
+  Recording* recording_ = nullptr;
+  std::shared_ptr<RecordedCall> recorded_;
 };
 
 void run_on_host(const c10::OperatorHandle& op, Stack* stack) { Call(op, stack).run(); }
@@ -244,6 +336,16 @@ void copy_on_devices(const at::Tensor& to, const at::Tensor& from) {
   const std::size_t here = stream_of_operation(source, block_of(from));
   const std::size_t there = stream_of_operation(target, block_of(from));
   order().wait(here, order().now(there));
+  Recording* const capture = recording_in(here);
+  if (capture != nullptr) {
+    capture->use(Place::of(from), false);
+    capture->use(Place::of(to), true);
+    capture->add(
+        {"aten::copy_",
+         {Place::of(from)},
+         {Place::of(to)},
+         [to = Place::of(to), from = Place::of(from)] { to.alias().copy_(from.alias()); }});
+  }
   order().run("aten::copy_", here, {&block_of(from)->history}, {&block_of(to)->history});
   order().wait(there, order().now(here));
   alias_on_host(to).copy_(alias_on_host(from));
@@ -252,6 +354,7 @@ void copy_on_devices(const at::Tensor& to, const at::Tensor& from) {
 
 void copy_up(const at::Tensor& to, const at::Tensor& from) {
   const std::size_t stream = stream_of_operation(to.device().index(), nullptr);
+  if (Recording* const capture = recording_in(stream)) capture->refuse("a copy from the host");
   order().run("aten::copy_ (to the device)", stream, {}, {&block_of(to)->history});
   alias_on_host(to).copy_(from);
   synchronize(stream);
@@ -260,6 +363,7 @@ void copy_up(const at::Tensor& to, const at::Tensor& from) {
 
 void copy_down(const at::Tensor& to, const at::Tensor& from) {
   const std::size_t stream = stream_of_operation(from.device().index(), block_of(from));
+  if (Recording* const capture = recording_in(stream)) capture->refuse("a copy to the host");
   order().run("aten::copy_ (to the host)", stream, {&block_of(from)->history}, {});
   synchronize(stream);
   at::Tensor(to).copy_(alias_on_host(from));

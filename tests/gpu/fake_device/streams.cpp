@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tests/gpu/fake_device/fake_device.hpp"
+#include "tests/gpu/fake_device/graph.hpp"
 
 namespace grapevine::fake {
 namespace {
@@ -139,6 +140,7 @@ std::int64_t new_stream_id() {
 }
 
 void synchronize(std::size_t stream) {
+  if (Recording* const capture = recording_in(stream)) capture->refuse("a wait of the host");
   order().host_waits(order().now(stream));
   open_pinned();
 }

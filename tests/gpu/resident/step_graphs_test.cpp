@@ -1,0 +1,334 @@
+// Steps that are replayed as graphs of the fake device against steps that are not.
+#include "gpu/model/step_graphs.hpp"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/gpu/fake_device/fake_device.hpp"
+#include "tests/gpu/lazy_device.hpp"
+#include "tests/gpu/tiny_compute.hpp"
+
+namespace grapevine {
+namespace step_graphs_test {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr int kWarmUps = StepGraphs::kWarmUps;
+
+std::uint64_t replays() { return fake::calls("graph replay"); }
+
+// What is logged while it lives.
+class Log {
+ public:
+  Log() : before_(spdlog::default_logger()) {
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "step graphs", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
+  }
+  ~Log() { spdlog::set_default_logger(before_); }
+  std::string text() const { return text_.str(); }
+
+ private:
+  const std::shared_ptr<spdlog::logger> before_;
+  std::ostringstream text_;
+};
+
+// Of which the batches with one of the last samples are one sample shorter.
+class ShortBatches final : public TinyData {
+ public:
+  ShortBatches() : TinyData(tiny_info()) {}
+  Expected<Batch> batch(Split split, const std::vector<std::int64_t>& indices,
+                        std::uint64_t augment_seed) const override {
+    std::vector<std::int64_t> fewer = indices;
+    const bool has_last = *std::max_element(fewer.begin(), fewer.end()) >= 38;
+    if (split == Split::train && has_last) fewer.pop_back();
+    return TinyData::batch(split, fewer, augment_seed);
+  }
+};
+
+// The same worker, with graphs and without, each on a device of its own.
+class StepGraphsTest : public testing::Test {
+ protected:
+  void SetUp() override { fake::reset(); }
+  void TearDown() override { fake::reset(); }
+
+  static std::unique_ptr<Compute> worker(TorchComputeConfig config, bool graphs) {
+    config.runtime = fake::open_device(0, graphs ? "worker with graphs" : "worker");
+    config.graphs = graphs;
+    return make_tiny(std::move(config));
+  }
+  // z as a peer has it: written by its exchange stream, at another address in each step.
+  FrozenTensor resident(const FrozenTensor& z) {
+    const auto scope = peer_->enter(Stream::exchange);
+    at::Tensor here = at::empty(z.sizes(), at::TensorOptions(at::kFloat).device(fake::device(0)));
+    here.copy_(z.read());
+    return FrozenTensor::freeze(std::move(here));
+  }
+  static void expect_same(const Gradient& a, const Gradient& b) {
+    ASSERT_EQ(a.error, "");
+    ASSERT_EQ(b.error, "");
+    EXPECT_TRUE(fake::peek(a.value.read()).equal(fake::peek(b.value.read())));
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_TRUE(a.top1 == b.top1 || (std::isnan(a.top1) && std::isnan(b.top1)));
+    EXPECT_EQ(a.samples, b.samples);
+    ASSERT_EQ(a.buffers.defined(), b.buffers.defined());
+    if (b.buffers.defined()) {
+      EXPECT_TRUE(fake::peek(a.buffers.read()).equal(fake::peek(b.buffers.read())));
+    }
+  }
+
+  // Trains both from `begin` on, with a learning rate that changes, evaluates between the steps,
+  // and expects equal bits. `on_device`: whether z is there, by step.
+  struct Training {
+    FrozenTensor z, buffers;
+  };
+  Training train(Compute& eager, Compute& graphs, Step begin, Step steps, Training at,
+                 const std::function<bool(Step)>& on_device) {
+    FrozenTensor recycled;
+    for (Step step = begin; step < begin + steps; ++step) {
+      SCOPED_TRACE(step);
+      GradientRequest request = tiny_request(at.z, step);
+      request.buffers = at.buffers;
+      const Gradient expected = eager.gradient(request);
+      if (on_device(step)) request.z = resident(at.z);
+      request.recycled = std::move(recycled);
+      Gradient found = graphs.gradient(std::move(request));
+      expect_same(found, expected);
+      if (testing::Test::HasFailure()) return at;
+      const double lr = 0.5 / static_cast<double>(1 + step / 4);
+      at.z = FrozenTensor::freeze(at.z.read() - lr * expected.value.read());
+      at.buffers = expected.buffers;
+      if (step % 2 == 0 && !on_device(step)) recycled = std::move(found.value);
+      if (step % 3 == 1) {
+        EXPECT_EQ(graphs.evaluate(at.z, at.buffers)->loss, eager.evaluate(at.z, at.buffers)->loss);
+      }
+    }
+    return at;
+  }
+
+  const std::shared_ptr<DeviceRuntime> peer_ = fake::open_device(0, "peer");
+};
+
+bool never(Step) { return false; }
+
+// Each parameter begins where a GPU's kernels can read it, so that none is copied out of z.
+torch::nn::Sequential aligned_layers() {
+  return torch::nn::Sequential(torch::nn::Linear(3, 32), torch::nn::Tanh(),
+                               torch::nn::Linear(32, 6));
+}
+
+TEST_F(StepGraphsTest, ReplayedStepsHaveTheBitsOfOthers) {
+  struct Case {
+    TorchComputeConfig config;
+    std::string name;
+  };
+  std::vector<Case> cases = {{tiny_config(tiny_layers), "batch-norm"},
+                             {tiny_config(plain_layers), "without buffers"},
+                             {tiny_config(aligned_layers), "views of z"},
+                             {tiny_config(tiny_layers, 1, 2, 6), "passes"},
+                             {tiny_config(tiny_layers), "bf16"}};
+  cases[3].config.passes = 2;
+  cases[4].config.precision = Precision::bf16;
+  std::mt19937_64 random(17);
+  const std::vector<std::function<bool(Step)>> places = {never, [](Step) { return true; },
+                                                         [&](Step) { return random() % 2 == 0; }};
+  constexpr Step kSteps = 14;
+  for (Case& each : cases) {
+    SCOPED_TRACE(each.name);
+    for (std::size_t place = 0; place < places.size(); ++place) {
+      SCOPED_TRACE(place);
+      fake::reset();
+      const auto eager = worker(each.config, false), graphs = worker(each.config, true);
+      train(*eager, *graphs, 0, kSteps, {eager->initial_parameters(), {}}, places[place]);
+      EXPECT_EQ(replays(), static_cast<std::uint64_t>(kSteps - kWarmUps));
+      EXPECT_THAT(fake::violations(), IsEmpty());
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Steps with accuracies have a graph of their own, after one such step without it.
+TEST_F(StepGraphsTest, AccuraciesAreInTheStepsThatHaveThem) {
+  TorchComputeConfig config = tiny_config(tiny_layers);
+  config.accuracy_every = 5;
+  config.last_step = 20;
+  const auto eager = worker(config, false), graphs = worker(config, true);
+  Log log;
+  train(*eager, *graphs, 1, 19, {eager->initial_parameters(), {}}, never);
+  EXPECT_EQ(replays(), 19U - kWarmUps - 1) << "step 5 is the first one with accuracies";
+  EXPECT_THAT(log.text(), HasSubstr("rank 0: captured a CUDA graph of the forward and backward "
+                                    "pass\n"));
+  EXPECT_THAT(log.text(), HasSubstr("pass, with accuracies\n"));
+  EXPECT_THAT(fake::violations(), IsEmpty());
+}
+
+TEST_F(StepGraphsTest, AShorterBatchIsComputedWithoutTheGraph) {
+  TorchComputeConfig config = tiny_config(tiny_layers);
+  config.data = std::make_shared<const ShortBatches>();
+  const auto eager = worker(config, false), graphs = worker(config, true);
+  Log log;
+  constexpr Step kSteps = 24;  // six epochs of four steps each
+  std::uint64_t shorter = 0;
+  Step last_short = -1;
+  for (Step step = 0; step < kSteps; ++step) {
+    const Gradient each = eager->gradient(tiny_request(eager->initial_parameters(), step));
+    if (each.samples == 4) ++shorter, last_short = step;
+  }
+  ASSERT_GT(shorter, 1U);
+  ASSERT_GT(last_short, 2 * kWarmUps);
+  train(*eager, *graphs, 0, kSteps, {eager->initial_parameters(), {}}, never);
+  EXPECT_GT(replays(), 0U);
+  EXPECT_LE(replays(), kSteps - kWarmUps - 1U);
+  const std::string line = "its batch has another shape than the captured ones";
+  const std::string text = log.text();
+  EXPECT_NE(text.find(line), std::string::npos) << text;
+  EXPECT_EQ(text.find(line), text.rfind(line)) << "once";
+  EXPECT_THAT(fake::violations(), IsEmpty());
+}
+
+// A resumed worker captures anew.
+TEST_F(StepGraphsTest, AResumedWorkerContinuesBitForBit) {
+  const TorchComputeConfig config = tiny_config(tiny_layers);
+  const auto eager = worker(config, false);
+  auto graphs = worker(config, true);
+  const Training half = train(*eager, *graphs, 0, 7, {eager->initial_parameters(), {}}, never);
+  graphs = worker(config, true);
+  train(*eager, *graphs, 7, 7, half, never);
+  EXPECT_EQ(replays(), 2U * (7 - kWarmUps));
+  EXPECT_THAT(fake::violations(), IsEmpty());
+}
+
+torch::nn::Sequential dropout_layers() { return tiny_layers_with_dropout(); }
+
+TEST_F(StepGraphsTest, AModelThatDrawsIsNeverReplayed) {
+  const TorchComputeConfig config = tiny_config(dropout_layers);
+  const auto eager = worker(config, false), graphs = worker(config, true);
+  Log log;
+  train(*eager, *graphs, 0, 8, {eager->initial_parameters(), {}}, never);
+  EXPECT_EQ(replays(), 0U);
+  EXPECT_THAT(log.text(), HasSubstr("rank 0: --cuda-graphs has no effect: model 'net' draws random "
+                                    "numbers"));
+}
+
+// The log has the reason once.
+TEST_F(StepGraphsTest, WhatCannotBeCapturedHasItsReasonInTheLog) {
+  DataInfo sequences = tiny_info();
+  sequences.by_length = true;
+  TorchComputeConfig long_ones = tiny_config(plain_layers), scales = long_ones, lazy = long_ones;
+  long_ones.data = std::make_shared<const TinyData>(sequences);
+  scales.scale_loss = true;
+  lazy.runtime = std::make_shared<LazyDevice>();
+  lazy.graphs = true;
+  const auto steps_of = [](Compute& compute) {
+    Log log;
+    for (Step step = 0; step < 6; ++step)
+      EXPECT_EQ(compute.gradient(tiny_request(compute.initial_parameters(), step)).error, "");
+    const std::string text = log.text(), head = "rank 0: --cuda-graphs has no effect: ";
+    EXPECT_EQ(text.find(head), text.rfind(head)) << text;
+    return text;
+  };
+  EXPECT_THAT(steps_of(*worker(long_ones, true)),
+              HasSubstr("no effect: the batches of data 'tiny' differ in length"));
+  EXPECT_THAT(steps_of(*worker(scales, true)),
+              HasSubstr("no effect: the factor of fp16's loss changes between steps"));
+  EXPECT_THAT(steps_of(*make_tiny(lazy)), HasSubstr("no effect: the device has no graphs"));
+  EXPECT_THAT(steps_of(*worker(long_ones, false)), Not(HasSubstr("--cuda-graphs")));
+  EXPECT_EQ(replays(), 0U);
+}
+
+// Reads a number of the device on the host.
+class HostWait : public torch::nn::Module {
+ public:
+  at::Tensor forward(const at::Tensor& x) { return x * (x.sum().item<float>() > 1e9F ? 2 : 1); }
+};
+
+// Takes numbers of the host to the device.
+class HostCopy : public torch::nn::Module {
+ public:
+  at::Tensor forward(const at::Tensor& x) { return x + at::zeros({6}).to(x.device()); }
+};
+
+template <class Layer>
+torch::nn::Sequential with_layer() {
+  return torch::nn::Sequential(torch::nn::Linear(3, 6), std::make_shared<Layer>());
+}
+
+TEST_F(StepGraphsTest, APassThatNeedsTheHostIsAnErrorOfItsStep) {
+  const std::string begin =
+      "rank 0: the pass through model 'net' cannot be captured in a CUDA graph: ";
+  const std::string end = " is not permitted when a stream is capturing: leave out --cuda-graphs";
+  const auto error_of = [](torch::nn::Sequential (*layers)()) {
+    const auto compute = worker(tiny_config(layers), true);
+    std::string error;
+    Step step = 0;
+    for (; step < 6 && error.empty(); ++step)
+      error = compute->gradient(tiny_request(compute->initial_parameters(), step)).error;
+    EXPECT_EQ(step, kWarmUps + 1);
+    return error;
+  };
+  EXPECT_EQ(error_of(with_layer<HostWait>), begin + "a wait of the host" + end);
+  EXPECT_EQ(error_of(with_layer<HostCopy>), begin + "a copy from the host" + end);
+}
+
+// The device of the tests notices what would be wrong.
+TEST_F(StepGraphsTest, MemoryThatEndsBeforeAReplayIsFound) {
+  const auto device = fake::open_device(0, "worker");
+  const auto options = at::TensorOptions(at::kFloat).device(fake::device(0));
+  const auto scope = device->enter(Stream::compute);
+  at::Tensor x = at::ones({4}, options), y = at::empty({4}, options);
+  const auto graph = device->capture([&] { y.copy_(x * 2); });
+  graph->replay(Stream::compute);
+  EXPECT_THAT(fake::violations(), IsEmpty());
+  EXPECT_TRUE(fake::peek(y).eq(2).all().item<bool>());
+  x = at::ones({4}, options);
+  graph->replay(Stream::compute);
+  EXPECT_THAT(fake::violations(), Contains(HasSubstr("memory that was freed after its capture")));
+}
+
+TEST_F(StepGraphsTest, AReplayWaitsForNothingByItself) {
+  const auto device = fake::open_device(0, "worker");
+  const auto options = at::TensorOptions(at::kFloat).device(fake::device(0));
+  at::Tensor x, y;
+  std::unique_ptr<DeviceGraph> graph;
+  {
+    const auto scope = device->enter(Stream::compute);
+    x = at::ones({4}, options);
+    y = at::empty({4}, options);
+    graph = device->capture([&] { y.copy_(x * 2); });
+  }
+  device->wait(Stream::upload, device->record(Stream::compute));
+  {
+    const auto scope = device->enter(Stream::upload);
+    x.fill_(3);
+  }
+  graph->replay(Stream::compute);
+  EXPECT_THAT(fake::violations(), Contains(HasSubstr("reads what was written by")));
+}
+
+TEST_F(StepGraphsTest, WaitsOfTheHostWithinACaptureAreRefused) {
+  const auto device = fake::open_device(0, "worker");
+  EXPECT_THROW(device->capture([&] {
+    static_cast<void>(device->host_wait(device->record(Stream::compute), std::chrono::seconds(1)));
+  }),
+               c10::Error);
+  EXPECT_THROW(device->capture([&] { device->pinned_memory(64); }), c10::Error);
+}
+
+}  // namespace step_graphs_test
+}  // namespace grapevine
