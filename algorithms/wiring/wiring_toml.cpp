@@ -9,6 +9,7 @@
 
 #include "algorithms/wiring/wiring.hpp"
 #include "messages/text/control_characters.hpp"
+#include "messages/text/toml_problem.hpp"
 
 namespace grapevine {
 namespace {
@@ -119,10 +120,7 @@ Expected<Wiring> Wiring::parse_toml(const std::string& text, const std::string& 
       if (auto set = set_levels(wiring, *levels, table->size() > 1, where); !set)
         return set.error();
   } catch (const toml::parse_error& error) {
-    std::ostringstream message;
-    message << where << ":" << error.source().begin.line << ":" << error.source().begin.column
-            << ": " << without_control_characters(std::string(error.description()));
-    return bad_input(message.str());
+    return bad_input(toml_problem(where, text, error.source().begin.line, error.description()));
   }
   return wiring;
 }

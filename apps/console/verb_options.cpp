@@ -17,6 +17,7 @@
 #include "messages/text/control_characters.hpp"
 #include "messages/text/names.hpp"
 #include "messages/text/number_text.hpp"
+#include "messages/text/toml_problem.hpp"
 
 namespace grapevine {
 namespace {
@@ -253,8 +254,7 @@ Expected<void> read_options(CLI::App& app, const std::string& text, const std::s
   try {
     document = toml::parse(text);
   } catch (const toml::parse_error& error) {
-    return bad_input(path + ":" + std::to_string(error.source().begin.line) + ": " +
-                     without_control_characters(std::string(error.description())));
+    return bad_input(toml_problem(path, text, error.source().begin.line, error.description()));
   }
   std::map<std::string, FileKey> seen;  // by the option's name
   for (const auto& [written, value] : document) {

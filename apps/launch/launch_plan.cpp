@@ -25,6 +25,15 @@ bool is_host(const std::string& name) {
   return !name.empty() && name[0] != '-' && std::all_of(name.begin(), name.end(), allowed);
 }
 
+// The line for `name:N`, as other launchers write N processes of a host. A host has no colon, or
+// several of them: an IPv6 address.
+std::string line_of_count(const std::string& word) {
+  const std::size_t colon = word.find(':');
+  if (colon == std::string::npos || word.find(':', colon + 1) != std::string::npos) return {};
+  return word.substr(0, colon) +
+         " slots=" + (colon + 1 < word.size() ? word.substr(colon + 1) : "N");
+}
+
 std::optional<HostSlots> parse_line(const std::vector<std::string>& words) {
   const std::string key = "slots=";
   HostSlots host{words[0], 1};
@@ -75,6 +84,10 @@ Expected<std::vector<HostSlots>> parse_hostfile(const std::string& text, const s
     const auto words = words_in(line.substr(0, line.find('#')));
     if (words.empty()) continue;
     const std::string where = fmt::format("{}:{}: ", path, number);
+    const std::string with_slots = is_host(words[0]) ? line_of_count(words[0]) : "";
+    if (!with_slots.empty())
+      return bad_input(where + words[0] + " is no name of a host: write '" + with_slots +
+                       "'; a port of ssh goes into --ssh 'ssh -p PORT'");
     const auto host = parse_line(words);
     if (!host) return bad_input(where + "expected 'host slots=N', N at least 1");
     for (const HostSlots& other : hosts)

@@ -102,14 +102,16 @@ void print_actors(const SharedParts& parts, std::int32_t workers, std::ostream& 
   }
 }
 
-// The arrows leave the ranks side by side.
-void print_arrows(const Arrows& arrows, std::ostream& out) {
+// The arrows among workers leave the ranks side by side. Servers are below them, so that the arrows
+// of all ranks to one server have room for their labels.
+void print_arrows(const Arrows& arrows, std::int32_t workers, std::ostream& out) {
   for (const auto& [key, arrow] : arrows) {
     const auto& [from, to, type] = key;
     const std::string count =
         arrow.messages == 1 ? std::string() : fmt::format(" ×{}", arrow.messages);
-    out << fmt::format("  {} -> {} [label=\"{}{}\\n{} B\" constraint=false]\n", peer_node(from),
-                       peer_node(to), type, count, arrow.bytes);
+    const char* place = from < workers && to < workers ? " constraint=false" : "";
+    out << fmt::format("  {} -> {} [label=\"{}{}\\n{} B\"{}]\n", peer_node(from), peer_node(to),
+                       type, count, arrow.bytes, place);
   }
 }
 
@@ -127,7 +129,7 @@ Expected<void> draw_wiring(const Plan& plan, std::int32_t ranks, const std::stri
          "  node [shape=box style=rounded fontname=\"sans-serif\"]\n"
          "  edge [fontname=\"sans-serif\" fontsize=10]\n";
   print_actors(**parts, ranks, out);
-  print_arrows(arrows, out);
+  print_arrows(arrows, ranks, out);
   out << "}\n";
   return {};
 }

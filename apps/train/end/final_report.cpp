@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include <spdlog/spdlog.h>
+
 #include "actors/record/files.hpp"
 #include "apps/console/files/run_files.hpp"
 #include "apps/console/json_text.hpp"
@@ -119,9 +121,12 @@ Expected<void> report_end(const CLI::App& app, const TrainJob& job, const RunRes
   if (saved && !ending.before.is_null()) summary = ending.before;
   const std::string text = json_text(summary, 2) + "\n";
   const auto written = write_file_atomically(job.out + "/summary.json", text);
+  // It names the checkpoint to resume from. Where a full disk has ended the run, the summary often
+  // fails as well.
+  if (result.error && !written) spdlog::warn("{}", written.error().message);
+  if (result.error) return *result.error;
   if (!saved) return saved;
   if (!written) return written;
-  if (result.error) return *result.error;
   if (!evaluation_error.message.empty()) return evaluation_error;
   if (broken) return *broken;
   print_results(job, result, summary, display);

@@ -8,6 +8,7 @@
 #include "apps/console/verb_options.hpp"
 #include "messages/text/control_characters.hpp"
 #include "messages/text/number_text.hpp"
+#include "messages/text/toml_problem.hpp"
 
 namespace grapevine {
 namespace {
@@ -94,8 +95,7 @@ Expected<std::vector<ScheduledChange>> read_schedule(const std::string& path) {
   try {
     return read_changes(toml::parse(*text), path);
   } catch (const toml::parse_error& error) {
-    return bad_input(path + ":" + std::to_string(error.source().begin.line) + ": " +
-                     std::string(error.description()));
+    return bad_input(toml_problem(path, *text, error.source().begin.line, error.description()));
   }
 }
 

@@ -30,13 +30,20 @@ TEST(LaunchPlan, RefusesOtherHostfilesWithFileAndLine) {
   for (const std::string line :
        {"node slots=0", "node slots=-1", "node slots=", "node slots=x", "node slots=2x",
         "node slots = 2", "node 2", "node max_slots=2", "node slots=2 slots=2", "-oProxyCommand=x",
-        "a;b", "node slots=99999999999", "first"}) {
+        "a;b", "node slots=99999999999", "first", "node:2", "node:2 slots=2", "node:"}) {
     const auto hosts = parse_hostfile("first slots=1\n" + line + "\n", "dir/hosts");
     ASSERT_FALSE(hosts.ok()) << line;
     EXPECT_EQ(hosts.error().code, Errc::bad_input);
     EXPECT_EQ(hosts.error().message.rfind("dir/hosts:2: ", 0), 0u) << hosts.error().message;
   }
   EXPECT_FALSE(parse_hostfile("# nothing\n", "f").ok());
+}
+
+TEST(LaunchPlan, HostsWithACountAfterAColonAreToldTheLine) {
+  const auto hosts = parse_hostfile("user@node1:4\n", "hosts");
+  ASSERT_FALSE(hosts.ok());
+  EXPECT_NE(hosts.error().message.find("write 'user@node1 slots=4'"), std::string::npos)
+      << hosts.error().message;
 }
 
 // Every rank has one place; ranks of a host are neighbours, and no host has more than its slots.

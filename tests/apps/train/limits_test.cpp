@@ -62,6 +62,21 @@ std::vector<std::string> as_nobody(const fs::path& folder) {
   return {"/usr/bin/setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"};
 }
 
+// job.toml has room, and neither a checkpoint nor summary.json has.
+TEST(Limits, AFullDiskReportsTheCheckpointAlsoWhereTheSummaryDoesNotFit) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  const ProcessResult result =
+      run_limited("-f 2", with(run_of(2, out), {"--model", "linear", "--data", "glyphs:640"}));
+  const std::string line = error_of(result);
+  EXPECT_FALSE(fs::exists(out / "summary.json"));
+  EXPECT_NE(result.err.find("warning cannot write '" + (out / "summary.json").string()),
+            std::string::npos)
+      << result.describe();
+  EXPECT_EQ(line.rfind("error: checkpoint: cannot write ", 0), 0U) << line;
+  EXPECT_NE(line.find("no checkpoint was written"), std::string::npos) << line;
+}
+
 TEST(Limits, ThreadsThatCannotBeStartedEndTheRun) {
   const TemporaryDirectory folder;
   const std::vector<std::string> user = as_nobody(folder.path());

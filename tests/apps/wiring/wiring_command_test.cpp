@@ -187,6 +187,9 @@ TEST(WiringCommand, DrawsTheActorsAndTheMessagesOfOneExchange) {
   EXPECT_EQ(count(gem, "label=\"GpuWorker\""), 3);
   for (const char* message : {"ask", "grant", "commit", "receipt"})
     EXPECT_EQ(count(gem, "-> peer\\d \\[label=\"" + std::string(message)), 3) << message;
+  // Only arrows of ranks beside each other: the labels of those to one server would overlap.
+  EXPECT_EQ(count(osgp, "constraint=false"), 4);
+  EXPECT_EQ(count(gem, "constraint=false"), 0);
 }
 
 // The messages inside the nodes are drawn too, but end no exchange.
