@@ -48,7 +48,7 @@ TraceHeader any_header(Rng& rng) {
 std::vector<TraceRecord> any_records(Rng& rng) {
   const Rank rank = below(kRanks, rng);
   auto records = testing_trace::random_records(rng, rank, rng() % 4);
-  std::int64_t time = any_time(rng);
+  auto time = static_cast<std::uint64_t>(any_time(rng));  // it may pass the last one
   for (TraceRecord& record : records) {
     if (rng() % 2 == 0) continue;
     constexpr EventKind kKinds[] = {EventKind::sent, EventKind::received, EventKind::cut,
@@ -58,7 +58,7 @@ std::vector<TraceRecord> any_records(Rng& rng) {
     record.peer = is_message ? below(kRanks, rng) : -1;
     record.sequence = is_message ? 1 + rng() % 3 : 77;
     record.operation = below(2, rng);
-    record.time_ns = time += below(100, rng);
+    record.time_ns = static_cast<std::int64_t>(time += rng() % 100);
   }
   return records;
 }
