@@ -81,8 +81,9 @@ void check_view(const StateDict& state, Rank rank) {
   saved.put_all("view", save(**view));
   const auto again = load_view(saved, rank);
   GRAPEVINE_CHECK(again.ok() && *again, "a view that was saved is refused");
-  GRAPEVINE_CHECK((*again)->ranks.members == members && (*again)->ranks.heads == (*view)->ranks.heads,
-                  "a view loads as another");
+  GRAPEVINE_CHECK(
+      (*again)->ranks.members == members && (*again)->ranks.heads == (*view)->ranks.heads,
+      "a view loads as another");
 }
 
 void check_changed(Checkpoint checkpoint, const json& count) {
@@ -105,8 +106,8 @@ void check_states(Checkpoint checkpoint, std::size_t ranks, const json& input) {
     check_ledger(checkpoint.ranks.back());
     check_view(checkpoint.ranks.back(), static_cast<Rank>(rank));
   }
-  for (const std::size_t size : {checkpoint.steps().size(), checkpoint.reported().size(),
-                                 checkpoint.epochs().size()})
+  for (const std::size_t size :
+       {checkpoint.steps().size(), checkpoint.reported().size(), checkpoint.epochs().size()})
     GRAPEVINE_CHECK(size == ranks, "ranks are missing");
   checkpoint.elapsed();
   if (const auto view = checkpoint.view(); !view) check_one_line(view.error());

@@ -41,7 +41,7 @@ inline at::Tensor tensor_of(const json& object) {
   std::vector<std::int64_t> strides = small_numbers(member(object, "strides"));
   strides.resize(sizes.size(), 1);
   const std::vector<std::int64_t> dtype = small_numbers(json::array({member(object, "dtype")}));
-  constexpr at::ScalarType kTypes[] = {at::kByte,   at::kFloat, at::kDouble, at::kHalf,
+  constexpr at::ScalarType kTypes[] = {at::kByte, at::kFloat, at::kDouble, at::kHalf,
                                        at::kLong, at::kInt,   at::kBool};
   constexpr std::size_t kCount = std::size(kTypes);
   const auto type = dtype.empty() ? 0 : static_cast<std::size_t>(dtype[0]) % kCount;

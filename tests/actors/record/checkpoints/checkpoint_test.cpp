@@ -12,8 +12,8 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <iterator>
+#include <limits>
 #include <random>
 #include <thread>
 
@@ -161,13 +161,15 @@ TEST_F(CheckpointFiles, CountsOfFormerRanksThatNoRunHasAreNamed) {
   constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
   const auto former = [](std::int64_t rank, std::int64_t produced, std::int64_t committed,
                          std::int64_t dropped) {
-    return json{{"rank", rank},           {"samples", 0},       {"produced", produced},
-                {"committed", committed}, {"dropped", dropped}};
+    return json{{"rank", rank},
+                {"samples", 0},
+                {"produced", produced},
+                {"committed", committed},
+                {"dropped", dropped}};
   };
   // Sums of these, and the rank, have no room in their types.
-  for (const json& life :
-       {former(0, kLeast, 1, 0), former(0, 0, kMost, kMost), former(0, 3, 2, 2),
-        former(std::int64_t{1} << 32, 3, 2, 1), former(-1, 3, 2, 1)}) {
+  for (const json& life : {former(0, kLeast, 1, 0), former(0, 0, kMost, kMost), former(0, 3, 2, 2),
+                           former(std::int64_t{1} << 32, 3, 2, 1), former(-1, 3, 2, 1)}) {
     SCOPED_TRACE(life.dump());
     document["former"] = json::array({life});
     put(job, document.dump());
