@@ -60,7 +60,7 @@ TEST(FuzzMutators, JsonStaysJson) {
             1.0);
 }
 
-TEST(FuzzMutators, TracesBeginWithAHeaderMostly) {
+TEST(FuzzMutators, TracesOftenBeginWithAHeader) {
   expect_variety(&fuzzing::mutate_trace_file, "");
   const auto has_header = [](const std::string& input) {
     const std::string file = fuzzing::trace_file_of(input);
@@ -70,7 +70,7 @@ TEST(FuzzMutators, TracesBeginWithAHeaderMostly) {
     return head && head->type == FrameType::header &&
            decode_header(std::string_view(file).substr(kBody, head->length)).ok();
   };
-  EXPECT_GT(share_of_chain(&fuzzing::mutate_trace_file, has_header), 0.4);
+  EXPECT_GT(share_of_chain(&fuzzing::mutate_trace_file, has_header), 0.2);
 }
 
 }  // namespace mutators_test
