@@ -29,29 +29,33 @@ std::vector<char> to_bytes(const StateDict& state) {
   return pickle_dict(dict);
 }
 
-Expected<StateDict> from_bytes(const std::vector<char>& bytes) {
+StateDict state_in(const c10::IValue& dict) {
   StateDict state;
-  try {
-    const auto dict = torch::pickle_load(bytes).toGenericDict();
-    for (const auto& entry : dict) {
-      const std::string name = entry.key().toStringRef();
-      const at::IValue& value = entry.value();
-      if (value.isDouble()) {
-        state.put(name, value.toDouble());
-      } else if (value.isInt()) {
-        state.put(name, value.toInt());
-      } else if (name.rfind("text:", 0) == 0) {
-        const at::Tensor& text = value.toTensor();
-        const auto* data = reinterpret_cast<const char*>(text.data_ptr<std::uint8_t>());
-        state.put(name.substr(5), std::string(data, static_cast<std::size_t>(text.numel())));
-      } else {
-        state.put(name, value.toTensor());
-      }
+  for (const auto& entry : dict.toGenericDict()) {
+    const std::string name = entry.key().toStringRef();
+    const at::IValue& value = entry.value();
+    if (value.isDouble()) {
+      state.put(name, value.toDouble());
+    } else if (value.isInt()) {
+      state.put(name, value.toInt());
+    } else if (name.rfind("text:", 0) == 0) {
+      // A tensor of a file may have been expanded: more elements than bytes of memory.
+      const at::Tensor text = value.toTensor().contiguous();
+      const auto* data = reinterpret_cast<const char*>(text.data_ptr<std::uint8_t>());
+      state.put(name.substr(5), std::string(data, static_cast<std::size_t>(text.numel())));
+    } else {
+      state.put(name, value.toTensor());
     }
+  }
+  return state;
+}
+
+Expected<StateDict> from_bytes(const std::vector<char>& bytes) {
+  try {
+    return state_in(torch::pickle_load(bytes));
   } catch (const std::exception&) {
     return bad_input("damaged: " + std::to_string(bytes.size()) + " bytes that are no state");
   }
-  return state;
 }
 
 }  // namespace grapevine

@@ -5,6 +5,10 @@
 #include "algorithms/state_dict.hpp"
 #include "messages/expected.hpp"
 
+namespace c10 {
+struct IValue;
+}
+
 namespace grapevine {
 
 // A pickled dict[str, tensor | float | int | uint8 tensor]; text is stored under "text:<name>",
@@ -13,5 +17,7 @@ namespace grapevine {
 std::vector<char> to_bytes(const StateDict& state);
 // Also of files that torch::pickle_save wrote. Errors (bad_input): the bytes are no such dict.
 Expected<StateDict> from_bytes(const std::vector<char>& bytes);
+// The state in a dict that was unpickled. Throws std::exception where it is no such dict.
+StateDict state_in(const c10::IValue& dict);
 
 }  // namespace grapevine

@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "apps/console/verb_options.hpp"
 #include "apps/train/train_options.hpp"
 #include "tests/fuzz/fuzz_targets.hpp"
 #include "tests/fuzz/scratch_file.hpp"
@@ -39,11 +42,13 @@ void check_travelling(const std::vector<std::string>& arguments) {
 }  // namespace
 
 void fuzz_one_job_file(const std::uint8_t* data, std::size_t size) {
-  static fuzzing::ScratchFile file;
   static TrainCommandLine command;
-  file.fill(fuzzing::text_of(data, size));
+  // As read_toml_file() does, without a file.
+  auto text = check_toml_text(std::string(fuzzing::text_of(data, size)), "job.toml", "a job file");
+  if (!text) return check_one_line(text.error());
   command.reset();
-  command.options.job_file = file.path();
+  command.options.job_file = "job.toml";
+  command.options.job_text = *std::move(text);
   if (auto read = read_job_file(command.app, command.options); !read)
     return check_one_line(read.error());
   name_own_wiring(command.app, command.options);

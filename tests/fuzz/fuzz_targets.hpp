@@ -36,7 +36,9 @@ void fuzz_one_data(const std::uint8_t* data, std::size_t size);
 // its bytes. What is read is written and read again as the same.
 void fuzz_one_control(const std::uint8_t* data, std::size_t size);
 
-// The job.json of a checkpoint.
+// The job.json of a checkpoint. It may have more members: "states", the states of the ranks in
+// place of their files (state_input.hpp); "change", another number of ranks; "dict", a dict as
+// another program may have pickled it.
 void fuzz_one_checkpoint(const std::uint8_t* data, std::size_t size);
 
 // Errors are for people: one line, which does not steer the terminal.

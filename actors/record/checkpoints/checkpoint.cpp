@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/record/checkpoints/find_checkpoint.hpp"
+#include "actors/record/checkpoints/job_json.hpp"
 #include "actors/record/files.hpp"
 #include "actors/record/shards/shard_stream.hpp"
 #include "actors/run/state_bytes.hpp"
@@ -27,9 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-constexpr int kCheckpointVersion = 2;
-constexpr std::int64_t kMaxRanks = 1'000'000;
 
 // Prefix of the name of a checkpoint that another one replaces.
 constexpr char kReplaced[] = ".replaced-";
@@ -129,70 +127,6 @@ Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
   return write_file_atomically(folder / "job.json", text + "\n");
 }
 
-// Throws json::exception for any other number, such as 1e300, which no whole number has room for.
-std::int64_t whole(const json& number) { return number.get_ref<const json::number_integer_t&>(); }
-
-// Throws json::exception where the document is not one of write_files().
-Expected<std::vector<Rank>> lost_in(const json& job, std::int64_t ranks) {
-  std::vector<Rank> lost;
-  if (job.count("lost") == 0) return lost;
-  for (const json& entry : job["lost"]) {
-    const std::int64_t rank = whole(entry);
-    if (rank < 0 || rank >= ranks || (!lost.empty() && rank <= lost.back()))
-      return bad_input("lost is no ascending list of ranks");
-    lost.push_back(static_cast<Rank>(rank));
-  }
-  if (static_cast<std::int64_t>(lost.size()) == ranks) return bad_input("all ranks are lost");
-  return lost;
-}
-
-// Throws json::exception where the document is not one of write_files().
-Expected<std::vector<FormerLife>> former_in(const json& job) {
-  std::vector<FormerLife> former;
-  if (job.count("former") == 0) return former;
-  for (const json& entry : job["former"]) {
-    FormerLife life;
-    life.rank = static_cast<Rank>(whole(entry.at("rank")));
-    life.samples = whole(entry.at("samples"));
-    life.ledger.produced = whole(entry.at("produced"));
-    life.ledger.committed = whole(entry.at("committed"));
-    life.ledger.dropped = whole(entry.at("dropped"));
-    for (const std::int64_t count : {life.samples, life.ledger.committed, life.ledger.dropped,
-                                     life.ledger.pending(), std::int64_t{life.rank}})
-      if (count < 0) return bad_input("former has a count below 0");
-    if (entry.count("staleness") > 0) {
-      life.ledger.sent_before = whole(entry.at("messages"));
-      life.ledger.bytes_sent = static_cast<std::uint64_t>(whole(entry.at("bytes")));
-      for (const json& pair : entry.at("staleness")) {
-        const std::int64_t age = whole(pair.at(0)), count = whole(pair.at(1));
-        if (age < 0 || count < 0) return bad_input("former has a count below 0");
-        life.ledger.staleness[age] = count;
-      }
-    }
-    former.push_back(std::move(life));
-  }
-  return former;
-}
-
-// Throws json::exception for anything else.
-FileMark mark_in(const json& file) {
-  return {static_cast<std::uint64_t>(whole(file.at("bytes"))),
-          static_cast<std::uint32_t>(whole(file.at("crc32")))};
-}
-
-// By rank; nothing in checkpoints of versions that wrote none. Throws json::exception where the
-// document is not one of write_files().
-Expected<std::vector<std::optional<FileMark>>> marks_of(const json& job,
-                                                        const std::vector<Rank>& lost) {
-  std::vector<std::optional<FileMark>> marks(static_cast<std::size_t>(whole(job["ranks"])));
-  if (job.count("files") == 0) return marks;
-  for (std::size_t rank = 0; rank < marks.size(); ++rank) {
-    if (std::binary_search(lost.begin(), lost.end(), static_cast<Rank>(rank))) continue;
-    marks[rank] = mark_in(job["files"].at(rank_file(rank)));
-  }
-  return marks;
-}
-
 // Moves `from` to `to`. An older checkpoint of that name is exchanged for the new one, in one step
 // where the file system can, so that at every moment one of them is there whole.
 Expected<void> take_name(const fs::path& from, const fs::path& to) {
@@ -220,34 +154,12 @@ Expected<void> take_name(const fs::path& from, const fs::path& to) {
 }
 
 // Reads job.json of `folder` into `checkpoint`. Returns the marks of the ranks' files.
-Expected<std::vector<std::optional<FileMark>>> read_job(const fs::path& folder,
-                                                        Checkpoint& checkpoint) {
+Expected<RankMarks> read_job(const fs::path& folder, Checkpoint& checkpoint) {
   const std::string path = (folder / "job.json").string();
-  const std::string damaged = path + ": damaged: ";
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return not_a_file(path);
-  try {
-    const json job = json::parse(std::ifstream(path));
-    if (whole(job.at("version")) != kCheckpointVersion)
-      return bad_input(path + ": version " + job.at("version").dump() + ", expected " +
-                       std::to_string(kCheckpointVersion) + ": use the program that wrote it");
-    const std::int64_t ranks = whole(job.at("ranks"));
-    if (ranks < 1 || ranks > kMaxRanks)
-      return bad_input(damaged + "ranks is " + std::to_string(ranks) + ", expected 1.." +
-                       std::to_string(kMaxRanks));
-    auto lost = lost_in(job, ranks);
-    if (!lost) return bad_input(damaged + lost.error().message);
-    checkpoint.lost = *std::move(lost);
-    auto former = former_in(job);
-    if (!former) return bad_input(damaged + former.error().message);
-    checkpoint.former = *std::move(former);
-    auto marks = marks_of(job, checkpoint.lost);
-    if (!marks) return bad_input(damaged + marks.error().message);
-    checkpoint.identity = job.at("job").get<JobIdentity>();
-    return *std::move(marks);
-  } catch (const std::exception&) {  // of the parser, or of a stream that cannot be read
-    return bad_input(damaged + "expected version, ranks, job; use an older checkpoint");
-  }
+  std::ifstream file(path);
+  return parse_job_json({std::istreambuf_iterator<char>(file), {}}, path, checkpoint);
 }
 
 Expected<Checkpoint> read_files(const fs::path& folder) {

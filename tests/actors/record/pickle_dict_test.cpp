@@ -115,6 +115,18 @@ std::set<std::string> globals_of(const std::string& pickle) {
   return globals;
 }
 
+// Other programs may write tensors with more elements than memory.
+TEST(PickleDict, AnExpandedTextIsReadInItsMemory) {
+  c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
+  constexpr std::int64_t kLength = 1 << 20;
+  dict.insert("text:a", at::full({1}, 'x', at::kByte).expand({kLength}));
+  dict.insert("text:b", at::arange(6, at::kByte).view({2, 3}).t());
+  const auto state = from_bytes(pickle_dict(dict));
+  ASSERT_TRUE(state.ok()) << state.error().message;
+  EXPECT_EQ(*state->text("a"), std::string(kLength, 'x'));
+  EXPECT_EQ(*state->text("b"), std::string("\0\3\1\4\2\5", 6));
+}
+
 TEST(PickleDict, NamesNothingButTensorsAndTheirMemory) {
   const std::set<std::string> allowed = {
       "collections OrderedDict", "torch._utils _rebuild_tensor_v2",

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <random>
 #include <thread>
 
@@ -151,6 +152,32 @@ TEST_F(CheckpointFiles, ADamagedJobFileIsNamed) {
     put(job, whole.patch(json::parse(patch)).dump());
     expect_refused(folder_.path(), "job.json", "damaged");
   }
+}
+
+TEST_F(CheckpointFiles, CountsOfFormerRanksThatNoRunHasAreNamed) {
+  const fs::path job = folder_.path() / "step-6" / "job.json";
+  json document = json::parse(read_file(job));
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
+  const auto former = [](std::int64_t rank, std::int64_t produced, std::int64_t committed,
+                         std::int64_t dropped) {
+    return json{{"rank", rank},
+                {"samples", 0},
+                {"produced", produced},
+                {"committed", committed},
+                {"dropped", dropped}};
+  };
+  // Sums of these, and the rank, have no room in their types.
+  for (const json& life : {former(0, kLeast, 1, 0), former(0, 0, kMost, kMost), former(0, 3, 2, 2),
+                           former(std::int64_t{1} << 32, 3, 2, 1), former(-1, 3, 2, 1)}) {
+    SCOPED_TRACE(life.dump());
+    document["former"] = json::array({life});
+    put(job, document.dump());
+    expect_refused(folder_.path(), "job.json", "damaged: former has");
+  }
+  document["former"] = json::array({former(1, kMost, kMost - 1, 1)});
+  put(job, document.dump());
+  EXPECT_TRUE(read_checkpoint(folder_.path()).ok());
 }
 
 TEST_F(CheckpointFiles, HalfWrittenOnesOfKilledRunsAreRemoved) {

@@ -1,0 +1,111 @@
+#include "actors/record/checkpoints/job_json.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace grapevine {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kMaxRanks = 1'000'000;
+
+// Throws json::exception for any other number, such as 1e300, which no whole number has room for.
+std::int64_t whole(const json& number) { return number.get_ref<const json::number_integer_t&>(); }
+
+// Throws json::exception where the document is not one of write_files().
+Expected<std::vector<Rank>> lost_in(const json& job, std::int64_t ranks) {
+  std::vector<Rank> lost;
+  if (job.count("lost") == 0) return lost;
+  for (const json& entry : job["lost"]) {
+    const std::int64_t rank = whole(entry);
+    if (rank < 0 || rank >= ranks || (!lost.empty() && rank <= lost.back()))
+      return bad_input("lost is no ascending list of ranks");
+    lost.push_back(static_cast<Rank>(rank));
+  }
+  if (static_cast<std::int64_t>(lost.size()) == ranks) return bad_input("all ranks are lost");
+  return lost;
+}
+
+// Throws json::exception where the document is not one of write_files().
+Expected<std::vector<FormerLife>> former_in(const json& job) {
+  std::vector<FormerLife> former;
+  if (job.count("former") == 0) return former;
+  for (const json& entry : job["former"]) {
+    FormerLife life;
+    const std::int64_t rank = whole(entry.at("rank"));
+    if (rank < 0 || rank >= kMaxRanks) return bad_input("former has a rank of no run");
+    life.rank = static_cast<Rank>(rank);
+    life.samples = whole(entry.at("samples"));
+    life.ledger.produced = whole(entry.at("produced"));
+    life.ledger.committed = whole(entry.at("committed"));
+    life.ledger.dropped = whole(entry.at("dropped"));
+    for (const std::int64_t count :
+         {life.samples, life.ledger.produced, life.ledger.committed, life.ledger.dropped})
+      if (count < 0) return bad_input("former has a count below 0");
+    // Their sum may be beyond the numbers that there are.
+    if (life.ledger.dropped > life.ledger.produced - life.ledger.committed)
+      return bad_input("former has more gradients committed and dropped than produced");
+    if (entry.count("staleness") > 0) {
+      life.ledger.sent_before = whole(entry.at("messages"));
+      life.ledger.bytes_sent = static_cast<std::uint64_t>(whole(entry.at("bytes")));
+      for (const json& pair : entry.at("staleness")) {
+        const std::int64_t age = whole(pair.at(0)), count = whole(pair.at(1));
+        if (age < 0 || count < 0) return bad_input("former has a count below 0");
+        life.ledger.staleness[age] = count;
+      }
+    }
+    former.push_back(std::move(life));
+  }
+  return former;
+}
+
+// By rank; nothing in checkpoints of versions that wrote none. Throws json::exception where the
+// document is not one of write_files().
+Expected<RankMarks> marks_of(const json& job, const std::vector<Rank>& lost) {
+  RankMarks marks(static_cast<std::size_t>(whole(job["ranks"])));
+  if (job.count("files") == 0) return marks;
+  for (std::size_t rank = 0; rank < marks.size(); ++rank) {
+    if (std::binary_search(lost.begin(), lost.end(), static_cast<Rank>(rank))) continue;
+    marks[rank] = mark_in(job["files"].at(rank_file(rank)));
+  }
+  return marks;
+}
+
+}  // namespace
+
+FileMark mark_in(const json& file) {
+  return {static_cast<std::uint64_t>(whole(file.at("bytes"))),
+          static_cast<std::uint32_t>(whole(file.at("crc32")))};
+}
+
+Expected<RankMarks> parse_job_json(const std::string& text, const std::string& path,
+                                   Checkpoint& checkpoint) {
+  const std::string damaged = path + ": damaged: ";
+  try {
+    const json job = json::parse(text);
+    if (whole(job.at("version")) != kCheckpointVersion)
+      return bad_input(path + ": version " + job.at("version").dump() + ", expected " +
+                       std::to_string(kCheckpointVersion) + ": use the program that wrote it");
+    const std::int64_t ranks = whole(job.at("ranks"));
+    if (ranks < 1 || ranks > kMaxRanks)
+      return bad_input(damaged + "ranks is " + std::to_string(ranks) + ", expected 1.." +
+                       std::to_string(kMaxRanks));
+    auto lost = lost_in(job, ranks);
+    if (!lost) return bad_input(damaged + lost.error().message);
+    checkpoint.lost = *std::move(lost);
+    auto former = former_in(job);
+    if (!former) return bad_input(damaged + former.error().message);
+    checkpoint.former = *std::move(former);
+    auto marks = marks_of(job, checkpoint.lost);
+    if (!marks) return bad_input(damaged + marks.error().message);
+    checkpoint.identity = job.at("job").get<JobIdentity>();
+    return marks;
+  } catch (const std::exception&) {  // of the parser
+    return bad_input(damaged + "expected version, ranks, job; use an older checkpoint");
+  }
+}
+
+}  // namespace grapevine
