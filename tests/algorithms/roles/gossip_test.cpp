@@ -253,9 +253,8 @@ std::vector<DirectedGraph> directed_graphs() {
   const std::string own = testing::TempDir() + "/" +
                           testing::UnitTest::GetInstance()->current_test_info()->name() + ".txt";
   std::ofstream(own) << "0 -> 1\n1 -> 2\n2 -> 0\n0 -> 2\n2 -> 3\n3 -> 1\n";
-  return {{"exponential", 1, kRanks}, {"exponential", 2, kRanks},
-          {"linear", 1, {3, 5, 8}},   {"ring", 1, {3, 4, 7}},
-          {"star", 1, {2, 3, 6}},     {"file:" + own, 1, {4}}};
+  return {{"exponential", 1, kRanks}, {"exponential", 2, kRanks}, {"linear", 1, {3, 5, 8}},
+          {"ring", 1, {3, 4, 7}},     {"star", 1, {2, 3, 6}},     {"file:" + own, 1, {4}}};
 }
 
 at::Tensor start_of(const RoleWorld& world, std::int32_t n) {
