@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -42,6 +43,12 @@ int gpu_in(const std::string& typed) {
   if (typed.rfind(prefix, 0) != 0) return -1;
   const auto gpu = number_in<int>(std::string_view(typed).substr(prefix.size()));
   return gpu && *gpu >= 0 ? *gpu : -1;
+}
+
+Error no_device(const std::string& typed) {
+  if (typed.rfind("cuda", 0) == 0)
+    return bad_input("--device " + typed + ": expected cpu, cuda, cuda:INDEX or auto");
+  return unknown_name("--device", typed, {"cpu", "cuda", "cuda:INDEX", "auto"});
 }
 
 }  // namespace
@@ -103,11 +110,7 @@ Expected<at::Device> choose_device(const std::string& typed, const Gpus& gpus,
   if (typed == "cpu" || (typed == "auto" && gpus.visible < 1)) return at::Device(at::kCPU);
   const bool any = typed == "cuda" || typed == "auto";
   const int gpu = gpu_in(typed);
-  if (!any && gpu < 0) {
-    if (typed.rfind("cuda", 0) == 0)
-      return bad_input("--device " + typed + ": expected cpu, cuda, cuda:INDEX or auto");
-    return unknown_name("--device", typed, {"cpu", "cuda", "cuda:INDEX", "auto"});
-  }
+  if (!any && gpu < 0) return no_device(typed);
   if (!gpus.built_in) return no_cuda(typed);
   if (gpus.visible < 1)
     return bad_input("--device " + typed + ": no CUDA GPU is visible here: use cpu or auto");
@@ -116,6 +119,17 @@ Expected<at::Device> choose_device(const std::string& typed, const Gpus& gpus,
                      std::to_string(gpus.visible - 1) + ": give one of them");
   const auto chosen = any ? static_cast<int>(local_rank % gpus.visible) : gpu;
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(chosen));
+}
+
+Expected<void> check_device_name(const std::string& typed) {
+  if (typed == "cpu" || typed == "cuda" || typed == "auto") return {};
+  const int gpu = gpu_in(typed);
+  if (gpu < 0) return no_device(typed);
+  if (gpu < std::numeric_limits<at::DeviceIndex>::max()) return {};
+  return bad_input(
+      "--device " + typed +
+      ": no machine has so many GPUs: give the number that the GPU has on its machine, "
+      "from 0, or cuda");
 }
 
 Expected<std::vector<at::Device>> choose_devices(const std::string& typed, const Gpus& gpus,

@@ -167,6 +167,10 @@ Expected<std::shared_ptr<DeviceRuntime>> open_device(at::Device device);
 Expected<at::Device> choose_device(const std::string& typed, const Gpus& gpus,
                                    std::int64_t local_rank);
 
+// Whether some machine has a device of that name, whatever GPUs this one has. Errors: bad_input,
+// with the remedy.
+Expected<void> check_device_name(const std::string& typed);
+
 // The devices of a worker that has `each` of them: those of the local ranks local_worker * each, …
 // Errors: choose_device()'s.
 Expected<std::vector<at::Device>> choose_devices(const std::string& typed, const Gpus& gpus,

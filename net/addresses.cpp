@@ -109,6 +109,22 @@ std::string machine_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
+std::optional<std::string> address_in_numbers(const std::string& host) {
+  constexpr std::size_t kBeforeIpv4 = sizeof(in6_addr) - sizeof(in_addr);
+  in_addr four{};
+  in6_addr six{};
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  bool is_four = ::inet_pton(AF_INET, host.c_str(), &four) == 1;
+  if (!is_four && ::inet_pton(AF_INET6, host.c_str(), &six) != 1) return std::nullopt;
+  if (!is_four && IN6_IS_ADDR_V4MAPPED(&six)) {
+    std::memcpy(&four, six.s6_addr + kBeforeIpv4, sizeof four);
+    is_four = true;
+  }
+  const void* const bytes = is_four ? static_cast<const void*>(&four) : &six;
+  ::inet_ntop(is_four ? AF_INET : AF_INET6, bytes, text.data(), text.size());
+  return text.data();
+}
+
 bool is_loopback_host(const std::string& host) {
   in_addr four{};
   in6_addr six{};

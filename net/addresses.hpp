@@ -1,6 +1,7 @@
 // Addresses of this machine, as other machines see them.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,12 @@ Expected<ListenAddress> parse_listen_address(const std::string& option, const st
                                              std::uint16_t least_port = 0);
 // Also "PORT" alone, on loopback, and each of them behind "NAME@". Errors (bad_input) as above.
 Expected<ListenAddress> parse_named_address(const std::string& option, const std::string& text);
+
+// `host`, an IPv4 or IPv6 address in numbers, in the form that each address has once: "fd00:0::2"
+// is "fd00::2", and an IPv4 address in IPv6 ("::ffff:10.0.0.1", RFC 4291, section 2.5.5.2) is that
+// IPv4 address. Nothing where it is a name; names are not looked up, and zones ("fe80::1%eth0") are
+// none of an address's numbers.
+std::optional<std::string> address_in_numbers(const std::string& host);
 
 // Whether `host` is this machine: "localhost", 127.x.y.z or ::1. Other names are not
 // looked up.

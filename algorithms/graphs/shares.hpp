@@ -12,10 +12,8 @@ namespace grapevine {
 // holds their sums: x and w are scaled by the same number, and the shares of a rank sum to
 // exactly 1. A weight that float32 rounds for x alone would change the mean by the same factor in
 // every round.
-inline double exact_weight(double weight) {
-  constexpr double kUnit = 1.0 / (1 << 24);
-  return std::floor(weight / kUnit) * kUnit;
-}
+inline constexpr double kLeastShare = 1.0 / (1 << 24);  // above 0
+inline double exact_weight(double weight) { return std::floor(weight / kLeastShare) * kLeastShare; }
 
 // One rank's column of the mixing matrix of a round. All weights are exact weights, and their sum
 // with `kept` is exactly 1.

@@ -122,7 +122,23 @@ CountSchedule by_round(const CountSchedule& by_epoch, double behind, double epoc
 
 }  // namespace
 
+// Two, as both directions of a ring, are accepted also where they lead to one rank. Lost ranks may
+// leave fewer than were chosen.
+static Expected<void> check_peers_per_round(const SharedParts& parts, std::int32_t ranks) {
+  if (parts.horizon.members_have_changed()) return {};
+  const GraphSettings& graph = parts.plan.graph;
+  const std::int64_t most = std::max(2, ranks - 1);
+  for (const std::int64_t peers : graph.peers.values())
+    if (peers > most)
+      return bad_input("wiring.peers = " + std::to_string(peers) +
+                       ", peers per round, in topology '" + graph.topology + "' of " +
+                       std::to_string(ranks) + (parts.plan.hierarchy > 1 ? " nodes" : " ranks") +
+                       ": choose at most " + std::to_string(most));
+  return {};
+}
+
 Expected<void> make_graph(SharedParts& parts, std::int32_t ranks) {
+  if (auto fits = check_peers_per_round(parts, ranks); !fits) return fits;
   const Horizon& horizon = parts.horizon;
   const std::string& topology = parts.plan.graph.topology;
   const CountSchedule& peers = parts.plan.graph.peers;

@@ -27,7 +27,7 @@
 #include "apps/launch/child_process.hpp"
 #include "apps/launch/launch_job.hpp"
 #include "apps/launch/launch_plan.hpp"
-#include "apps/train/options/given_folders.hpp"
+#include "apps/train/options/given_run.hpp"
 #include "messages/text/names.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp/tls/tls_context.hpp"
@@ -335,7 +335,7 @@ class LaunchCommand final : public Command {
   // The output folder of the verb and its checkpoint to resume from, as far as options give them.
   void name_folders() {
     if (trains()) {
-      GivenFolders given = given_folders({verb_.begin() + 1, verb_.end()});
+      GivenRun given = given_run({verb_.begin() + 1, verb_.end()});
       folder_ = std::move(given.out);
       resumed_ = std::move(given.resume);
     } else {

@@ -1,11 +1,9 @@
 #include "apps/monitoring/own_hosts.hpp"
 
-#include <arpa/inet.h>
 #include <netdb.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <utility>
 
@@ -24,12 +22,6 @@ std::string host_in(const std::string& header) {
     host = host.substr(0, host.find(':'));
   if (!host.empty() && host.back() == '.') host.pop_back();
   return lower_case(std::move(host));
-}
-
-bool is_address(const std::string& host) {
-  std::array<unsigned char, sizeof(in6_addr)> address{};
-  return ::inet_pton(AF_INET, host.c_str(), address.data()) == 1 ||
-         ::inet_pton(AF_INET6, host.c_str(), address.data()) == 1;
 }
 
 // "node1" and "node1.cluster.example", as far as this machine knows.
@@ -58,7 +50,7 @@ bool OwnHosts::include(const std::string& header) {
   if (header.empty()) return true;
   const std::string host = host_in(header);
   if (host.empty()) return false;
-  if (is_address(host) || host == "localhost") return true;
+  if (address_in_numbers(host) || host == "localhost") return true;
   if (std::find(given_.begin(), given_.end(), host) != given_.end()) return true;
   std::call_once(looked_up_, [this] { names_ = names_of_machine(); });
   return std::find(names_.begin(), names_.end(), host) != names_.end();

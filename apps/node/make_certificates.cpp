@@ -15,6 +15,7 @@
 #include "apps/console/json_text.hpp"
 #include "apps/node/new_folder.hpp"
 #include "messages/text/lower_case.hpp"
+#include "net/addresses.hpp"
 #include "net/tcp/tls/tls_certificates.hpp"
 
 namespace grapevine {
@@ -48,8 +49,13 @@ bool is_host_name(const std::string& name) {
          name.find_first_not_of(kNameCharacters) == std::string::npos;
 }
 
+// "10.0.0.1:29400" and "node1:29400": a colon that is of no IPv6 address.
+bool has_port(const std::string& name) {
+  return name.find(':') != std::string::npos && !address_in_numbers(name);
+}
+
 // Two machines with one name could each answer for the other. Names that differ in the case of
-// letters alone are one name.
+// letters alone are one name, and so are two forms of one address.
 Expected<std::vector<CertificateTarget>> places_of(const CertificateOptions& options) {
   if (options.hosts.empty()) return std::vector<CertificateTarget>{{"", options.folder, {}}};
   std::vector<CertificateTarget> places;
@@ -61,7 +67,11 @@ Expected<std::vector<CertificateTarget>> places_of(const CertificateOptions& opt
         return bad_input("--hosts '" + host +
                          "': expected names of machines, each with others after '=': "
                          "node1=10.0.0.1");
-      if (!taken.insert(lower_case(name)).second)
+      if (has_port(name))
+        return bad_input("--hosts '" + host + "': '" + name +
+                         "' is neither a name nor an address: certificates name no ports, write '" +
+                         name.substr(0, name.find(':')) + "'");
+      if (!taken.insert(address_in_numbers(name).value_or(lower_case(name))).second)
         return bad_input("--hosts: '" + name + "' is named twice");
     }
     const std::string& first = names.front();

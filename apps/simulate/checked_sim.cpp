@@ -88,6 +88,7 @@ CheckedRun checked_run(const TrainJob& job) {
   const Plan& plan = job.made_parts->plan;
   CheckedRun run;
   run.workers = job.run.workers();
+  run.vacant = run.workers - job.run.beginning_workers();
   run.servers = plan.servers;
   run.steps = job.made_parts->horizon.steps;
   // If samples are dealt anew among fewer ranks, each takes at least as many steps as planned.

@@ -181,28 +181,11 @@ Expected<void> check_delay(const TrainOptions& o) {
   return {};
 }
 
-// In place of the GPUs of a machine that is not known.
-Error of_any_machine(Error error) {
-  const auto gpus = error.message.find(": the visible GPUs are ");
-  if (gpus != std::string::npos)
-    error.message = error.message.substr(0, gpus) +
-                    ": no machine has so many GPUs: give the number that the GPU has on its "
-                    "machine, from 0, or cuda";
-  return error;
-}
-
-// Another machine may have GPUs, and as many as a device can name.
-Expected<void> check_device(const TrainOptions& o) {
-  constexpr int kMost = std::numeric_limits<at::DeviceIndex>::max();
-  const auto known = choose_device(o.device, Gpus{true, kMost}, 0);
-  return known ? Expected<void>() : of_any_machine(known.error());
-}
-
 Expected<void> check_names(const TrainOptions& o) {
   // A GPU has all precisions, so that this asks for the name alone.
   if (auto known = parse_precision(o.precision, at::kCUDA); !known) return known.error();
   if (auto known = check_model_name(o.model); !known) return known;
-  if (auto known = check_device(o); !known) return known;
+  if (auto known = check_device_name(o.device); !known) return known;
   if (auto known = check_delay(o); !known) return known;
   if (auto known = check_control_address(o); !known) return known;
   if (auto known = check_peers(o.peers); !known) return known;

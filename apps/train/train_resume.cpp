@@ -15,6 +15,7 @@
 #include "actors/record/checkpoints/checkpoint_writer.hpp"
 #include "actors/run/whole_epochs.hpp"
 #include "algorithms/wiring/any_level.hpp"
+#include "algorithms/wiring/longer_run.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/train/live/job_parts.hpp"
 #include "apps/train/options/option_traits.hpp"
@@ -61,17 +62,6 @@ bool messages_in_flight(const Checkpoint& checkpoint) {
   return std::any_of(checkpoint.ranks.begin(), checkpoint.ranks.end(), [](const StateDict& rank) {
     return !rank.under("in_flight").entries().empty();
   });
-}
-
-// The step from which on ranks act differently because the run ends at step `end`, or nothing where
-// they do not. Where rounds may be skipped, or servers serve, ranks announce their end to each
-// other; the head of a node sends the last parameters; and an exchange follows the last step even
-// where local steps would require none.
-std::optional<Step> end_begins(const SharedParts& longer, Step end) {
-  const Plan& plan = longer.plan;
-  if (plan.role->exchanges_at_the_end && !longer.exchanges.on_schedule(end)) return end - 1;
-  const bool tells = plan.role->announces_end(plan) || plan.hierarchy > 1;
-  return tells ? std::optional<Step>(end) : std::nullopt;
 }
 
 // Steps of each rank that trains, as far as the end of the run is concerned: where
@@ -168,7 +158,7 @@ Expected<void> check_new_end(const TrainJob& job, const Checkpoint& checkpoint,
                      "with wiring.qsr, or wiring.local_steps and peers by epoch, another length of "
                      "the run would move exchanges that lie behind: resume with --steps " +
                      saved);
-  const auto begins = end_begins(*job.run.parts, end);
+  const auto begins = end_begins(*job.run.parts, end, view.has_value());
   if (!begins) return {};
   const auto at_end =
       std::count_if(behind.begin(), behind.end(), [&](Step step) { return step >= *begins; });

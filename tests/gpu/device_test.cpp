@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace grapevine {
 namespace device_test {
 
@@ -59,6 +61,24 @@ TEST(ChooseDevice, RefusesInOneLineThatSaysWhatToDo) {
             "unknown --device 'cdua': did you mean 'cuda'? valid: cpu, cuda, cuda:INDEX, auto");
   for (const Gpus& gpus : {kNotBuilt, kNoGpu, kThree})
     EXPECT_EQ(choose_device("tpu", gpus, 0).error().code, Errc::bad_input);
+}
+
+// Whether choose_device() would take it on some machine.
+TEST(CheckDeviceName, IsWhatSomeMachineHas) {
+  const Gpus most{true, std::numeric_limits<at::DeviceIndex>::max()};
+  for (const char* typed : {"cpu", "auto", "cuda", "cuda:0", "cuda:126", "cuda:127", "cuda:128",
+                            "cuda:", "cuda:x", "cuda:-1", "cdua", "tpu", ""}) {
+    const auto checked = check_device_name(typed);
+    EXPECT_EQ(checked.ok(), choose_device(typed, most, 0).ok()) << typed;
+    if (!checked) {
+      EXPECT_EQ(checked.error().code, Errc::bad_input) << typed;
+    }
+  }
+  EXPECT_EQ(check_device_name("cuda:127").error().message,
+            "--device cuda:127: no machine has so many GPUs: give the number that the GPU has on "
+            "its machine, from 0, or cuda");
+  EXPECT_EQ(check_device_name("cuda:x").error().message, chosen("cuda:x", kThree));
+  EXPECT_EQ(check_device_name("cdua").error().message, chosen("cdua", kThree));
 }
 
 TEST(Device, ADriverIsAskedForItsGpu) {

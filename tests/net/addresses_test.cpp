@@ -5,6 +5,9 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace grapevine {
 namespace addresses_test {
@@ -34,6 +37,22 @@ TEST(Addresses, DevicesOfThisMachine) {
 TEST(Addresses, TowardsAHost) {
   EXPECT_EQ(own_address_towards("127.0.0.1"), "127.0.0.1");
   EXPECT_EQ(own_address_towards("no.such.host.invalid"), "");
+}
+
+TEST(Addresses, InNumbersHaveOneForm) {
+  const std::vector<std::pair<std::string, std::string>> forms = {
+      {"10.0.0.1", "10.0.0.1"},
+      {"::ffff:10.0.0.1", "10.0.0.1"},
+      {"::FFFF:0a00:0001", "10.0.0.1"},
+      {"0:0:0:0:0:ffff:a00:1", "10.0.0.1"},
+      {"fd00:0::2", "fd00::2"},
+      {"FD00::2", "fd00::2"},
+      {"::1", "::1"},
+      {"::10.0.0.1", "::10.0.0.1"}};
+  for (const auto& [host, form] : forms) EXPECT_EQ(address_in_numbers(host), form) << host;
+  for (const char* name : {"", "node1", "localhost", "10.0.0", "10.0.0.1:80", "[::1]", "010.0.0.1",
+                           "fe80::1%eth0", "::ffff:10.0.0.256", "10.0.0.1 ", "1"})
+    EXPECT_FALSE(address_in_numbers(name)) << name;
 }
 
 TEST(Addresses, OfServersHaveAHostAndAPort) {

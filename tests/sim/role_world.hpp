@@ -458,6 +458,40 @@ class RoleWorld {
     start();
   }
 
+  // The ranks continue to another number of steps from this moment, whether they have ended or not,
+  // as they do from a checkpoint: messages on the wire stay, timers are gone. REQUIRES: no level
+  // where members have changed.
+  void continue_to(Step steps) {
+    auto longer = std::make_shared<SharedParts>(*parts_);
+    longer->horizon.steps = steps;
+    if (parts_->began_together()) {
+      auto made =
+          make_parts(config_.plan, longer->horizon, parts_->lr, parts_->optimizer, config_.ranks);
+      GRAPEVINE_CHECK(made.ok(), made.error().message);
+      parts_ = *made;
+    } else {
+      longer->exchanges = ExchangeSteps(config_.plan.local.steps, longer->horizon, parts_->lr);
+      parts_ = longer;
+    }
+    timers_.clear();
+    for (const Rank rank : members_and_servers()) {
+      Seat& seat = at(rank);
+      const StateDict state = seat.role->save();
+      const FrozenTensor x = seat.model.x;
+      if (rank >= config_.ranks) seat.model.x = FrozenTensor::freeze(zeros());
+      seat.role = parts_->began_together()
+                      ? make_role(parts_, rank, everybody(), seat.model)
+                      : make_member_role(parts_, {members_, heads_, servers()}, rank, seat.model);
+      seat.model.x = x;
+      const auto loaded = seat.role->load(state);
+      GRAPEVINE_CHECK(loaded.ok(), loaded.error().message);
+      seat.request.reset();
+      seat.is_finished = false;
+    }
+    for (const Rank rank : members_and_servers())
+      if (at(rank).up) at(rank).role->on_start(at(rank));
+  }
+
   // Sums over ranks that are up and over what is on the wire or has arrived, unfolded: shares, and
   // what the askers of bilateral exchanges and local steps that hide a round are still to give up.
   // With running sums: and over what was given on an edge and not folded, lost messages included.

@@ -2,6 +2,8 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,6 +48,12 @@ inline Keys keys_of(const std::string& preset) {
 inline Keys operator+(Keys keys, const Keys& more) {
   keys.insert(keys.end(), more.begin(), more.end());
   return keys;
+}
+
+// Whether that many ranks accept the plan's peers per round.
+inline bool has_peers(const Plan& plan, std::int32_t ranks) {
+  const std::vector<std::int64_t> peers = plan.graph.peers.values();
+  return peers.empty() || *std::max_element(peers.begin(), peers.end()) <= std::max(2, ranks - 1);
 }
 
 inline bool is_role(const Plan& plan, const std::string& name) { return plan.role->name == name; }

@@ -16,6 +16,7 @@ namespace grapevine {
 // What a check may know of the run in advance.
 struct CheckedRun {
   std::int32_t workers = 1;
+  std::int32_t vacant = 0;  // of their places, the last ones, at the start
   std::int32_t servers = 0;
   Step steps = 0;                    // planned, of each worker
   bool plans_each_rank = true;       // see RoleType

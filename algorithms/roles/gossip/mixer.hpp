@@ -30,6 +30,8 @@ class RoundPeers;
 class Mixer {
  public:
   static constexpr std::int64_t kAllRounds = std::numeric_limits<std::int64_t>::max();
+  // Of a push-sum rank that gives, where it may be given nothing for long.
+  static constexpr double kLeastWeight = 1.0 / 8;
 
   // A round that this rank begins.
   struct Round {
@@ -72,9 +74,6 @@ class Mixer {
   virtual void fields(Archive& a) = 0;
 
  protected:
-  // Of a push-sum rank that gives, where it may be given nothing for long.
-  static constexpr double kLeastWeight = 1.0 / 8;
-
   // The message of `from` with this stamp has entered the model.
   static void record_applied(Env& env, Rank from, const Stamp& stamp, const ModelState& model,
                              std::uint64_t bytes) {

@@ -13,6 +13,8 @@ class RoundPeers {
  public:
   // Whether the peer takes part in the round.
   bool expects(Rank peer, std::int64_t round) const;
+  // Whether no peer is known to have left.
+  bool all_take_part() const { return gone_.empty(); }
   // A peer takes part in no round after `last_round`; -1: it has died, what has arrived is folded.
   void leaves(Rank peer, std::int64_t last_round) { gone_[peer] = last_round; }
   // All take part again. Returns the newest round in which any took part, or `round` if it is

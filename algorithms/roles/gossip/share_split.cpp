@@ -23,9 +23,19 @@ Shares ShareSplit::shares_of(const Mixer::Round& round) const {
   const auto takes_part = [&round](Rank peer) {
     return round.env.membership().is_alive(peer) && round.peers.expects(peer, round.number);
   };
-  return rule_ == MixingRule::symmetric
-             ? parts_->graph->symmetric_shares(round.number, rank_, takes_part)
-             : parts_->graph->even_shares(round.number, rank_, takes_part);
+  if (rule_ == MixingRule::symmetric)
+    return parts_->graph->symmetric_shares(round.number, rank_, takes_part);
+  const Shares shares = parts_->graph->even_shares(round.number, rank_, takes_part);
+  if (!gives_least(round)) return shares;
+  Shares least;
+  for (const Shares::Link& link : shares.links) least.give(link.peer, kLeastShare);
+  return least;
+}
+
+// See the top of the header. Peers still wait for the message.
+bool ShareSplit::gives_least(const Mixer::Round& round) const {
+  return rule_ == MixingRule::push_sum && !round.peers.all_take_part() &&
+         w_before_.value_or(model_.w) < Mixer::kLeastWeight;
 }
 
 double ShareSplit::scale_in_step(const Mixer::Round& round) {

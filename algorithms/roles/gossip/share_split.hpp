@@ -6,6 +6,11 @@
 // An averaging weight is a multiple of 2^-24, so that x and w are scaled by the same number and the
 //   weights of a round add up to exactly 1 (w itself is rounded on irregular directed graphs);
 //   where weights differ, a tensor of d and a pass for each.
+// Once peers have left, the graph among the others may lead away from a rank and not back: a rank
+// of
+//   push-sum weight below 1/8 then gives 2^-24 of its mass along each edge, the least weight. Any
+//   column-stochastic matrices conserve the mass; without this one w halves in every such round,
+//   and a gradient moves z = x/w by gamma/w.
 #pragma once
 #include <map>
 #include <memory>
@@ -48,6 +53,7 @@ class ShareSplit {
   void fields(Archive& a);
 
  private:
+  bool gives_least(const Mixer::Round& round) const;
   // The mass (x, w) that was given away and that local steps still use; x undefined: none.
   struct Given {
     FrozenTensor x;

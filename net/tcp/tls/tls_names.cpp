@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 #include <openssl/x509v3.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 
 #include "messages/text/control_characters.hpp"
+#include "net/addresses.hpp"
 
 namespace grapevine::tcp {
 namespace {
@@ -18,12 +21,6 @@ struct Freed {
   void operator()(GENERAL_NAMES* names) const { GENERAL_NAMES_free(names); }
 };
 
-bool is_address(const std::string& host) {
-  std::array<unsigned char, sizeof(in6_addr)> bytes{};
-  return ::inet_pton(AF_INET, host.c_str(), bytes.data()) == 1 ||
-         ::inet_pton(AF_INET6, host.c_str(), bytes.data()) == 1;
-}
-
 // In numbers; empty where it is no address.
 std::string address_text(const ASN1_OCTET_STRING* bytes) {
   std::array<char, INET6_ADDRSTRLEN> text{};
@@ -31,7 +28,7 @@ std::string address_text(const ASN1_OCTET_STRING* bytes) {
   const int family = size == sizeof(in_addr) ? AF_INET : AF_INET6;
   if (family == AF_INET6 && size != sizeof(in6_addr)) return "";
   ::inet_ntop(family, ASN1_STRING_get0_data(bytes), text.data(), text.size());
-  return text.data();
+  return address_in_numbers(text.data()).value_or("");
 }
 
 // As certificates have it: the zone of an address is a matter of this machine ("fe80::1%eth0"), and
@@ -44,7 +41,10 @@ std::string without_zone_or_dot(const std::string& host) {
 // OpenSSL takes a dot at the start for all hosts of a domain.
 bool names_host(X509* certificate, const std::string& host) {
   if (host.empty() || host.front() == '.') return false;
-  if (is_address(host)) return X509_check_ip_asc(certificate, host.c_str(), 0) == 1;
+  if (const auto address = address_in_numbers(host)) {
+    const std::vector<std::string> names = names_of(certificate);
+    return std::find(names.begin(), names.end(), *address) != names.end();
+  }
   constexpr unsigned kFlags =
       X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS;
   return X509_check_host(certificate, host.data(), host.size(), kFlags, nullptr) == 1;
@@ -63,8 +63,11 @@ std::string listed(const std::vector<std::string>& names, const char* last) {
 
 std::string subject_alt_names(const std::vector<std::string>& hosts) {
   std::string text;
-  for (const std::string& host : hosts)
-    text += (text.empty() ? "" : ",") + std::string(is_address(host) ? "IP:" : "DNS:") + host;
+  for (const std::string& host : hosts) {
+    const auto address = address_in_numbers(host);
+    text += text.empty() ? "" : ",";
+    text += address ? "IP:" + *address : "DNS:" + host;
+  }
   return text;
 }
 

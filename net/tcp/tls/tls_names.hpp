@@ -7,7 +7,8 @@ struct x509_st;
 
 namespace grapevine::tcp {
 
-// "DNS:node1,IP:10.0.0.1" for a subjectAltName, of names and of addresses in numbers.
+// "DNS:node1,IP:10.0.0.1" for a subjectAltName, of names and of addresses in numbers (see
+// address_in_numbers()).
 std::string subject_alt_names(const std::vector<std::string>& hosts);
 
 // The names and addresses in its subjectAltName; other kinds are left out, and so is the subject,

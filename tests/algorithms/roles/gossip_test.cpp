@@ -82,6 +82,7 @@ std::vector<Mode> all_modes() {
 TEST(Gossip, ConservesMassWithMessagesInFlight) {
   for (const Mode& mode : all_modes())
     for (const std::int32_t n : kRanks) {
+      if (!sim::has_peers(mode.plan, n)) continue;
       const std::uint64_t seed = 100 + static_cast<std::uint64_t>(n);
       SCOPED_TRACE(std::string(mode.name) + ", n=" + std::to_string(n) +
                    ", seed=" + std::to_string(seed));
@@ -105,6 +106,7 @@ TEST(Gossip, ConservesMassWithMessagesInFlight) {
 TEST(Gossip, KeepsTheMeanAndNeverSpreadsWithoutGradients) {
   for (const Mode& mode : all_modes())
     for (const std::int32_t n : kRanks) {
+      if (!sim::has_peers(mode.plan, n)) continue;
       SCOPED_TRACE(std::string(mode.name) + ", n=" + std::to_string(n));
       WorldConfig config = make_config(mode.plan, n, 7);
       config.horizon.steps = 60;
@@ -136,6 +138,7 @@ TEST(Gossip, KeepsTheMeanAndNeverSpreadsWithoutGradients) {
 TEST(Gossip, EqualRanksStayEqual) {
   for (const Mode& mode : all_modes())
     for (const std::int32_t n : {2, 3, 4, 8}) {
+      if (!sim::has_peers(mode.plan, n)) continue;
       const bool uneven =
           mode.plan.graph.topology == "star" &&
           data_as<GossipSettings>(mode.plan.settings).averaging == MixingRule::push_sum;
@@ -154,6 +157,7 @@ TEST(Gossip, EqualRanksStayEqual) {
 TEST(Gossip, SynchronousResultsDoNotDependOnArrivalOrder) {
   for (const Plan& plan : {sgp(), make_plan({{"peers", "3"}}), osgp(), d_psgd(), d_psgd("star")})
     for (const std::int32_t n : {3, 4, 7, 8}) {
+      if (!sim::has_peers(plan, n)) continue;
       std::vector<at::Tensor> first;
       for (std::uint64_t seed = 1; seed <= 6; ++seed) {
         SCOPED_TRACE("n=" + std::to_string(n) + ", seed=" + std::to_string(seed));
@@ -513,6 +517,65 @@ TEST(Gossip, RefusesAWiringWhosePartsDoNotFit) {
             std::string::npos);
   EXPECT_NE(sim::refusal_of({{"exchange", "gossip"}, {"peers", "4294967297"}}).find("4294967297"),
             std::string::npos);
+}
+
+// The fast ranks end, and the graph of the slow ones leads from one to the next and not back: their
+// weights stay above the least one, and their models at the optimum.
+TEST(Gossip, WeightsOfRanksThatAreLeftBehindHaveABound) {
+  for (const std::string topology : {"exponential", "linear", "ring"})
+    for (const char* tau : {"1", "4", "10"})
+      for (const char* local_steps : {"1", "2"})
+        for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+          SCOPED_TRACE(topology + ", tau " + tau + ", H " + local_steps +
+                       ", seed=" + std::to_string(seed));
+          WorldConfig config = make_config(make_plan({{"overlap", "true"},
+                                                      {"staleness", tau},
+                                                      {"topology", topology},
+                                                      {"local_steps", local_steps}}),
+                                           8, seed);
+          config.horizon = {400, 10};
+          config.lr = 0.02;
+          config.slowness = {{0, 0.99}, {1, 0.99}, {2, 0.97}};
+          RoleWorld world(config, pull);
+          scatter(world, 8, config.dimension);
+          world.start();
+          double least = 1;
+          world.run([&] {
+            for (Rank rank = 0; rank < 8; ++rank) least = std::min(least, world.model(rank).w);
+          });
+          EXPECT_GE(least, Mixer::kLeastWeight / 2 * 0.999);
+          EXPECT_NEAR(world.total_w(), 8, 1e-9);
+          for (Rank rank = 0; rank < 8; ++rank) {
+            EXPECT_TRUE(world.finished(rank)) << "rank " << rank;
+            // Between the optima of all ranks.
+            EXPECT_LT(distance(world.z(rank), at::full({config.dimension}, 3.5)), 4)
+                << "rank " << rank;
+          }
+        }
+}
+
+// A rank has no more peers than there are other ranks.
+TEST(Gossip, PeersPerRoundAreAtMostTheOtherRanks) {
+  const auto refusal = [](const sim::Keys& keys, std::int32_t ranks) -> std::string {
+    const auto parts = make_parts(make_plan(keys), {20, 10}, *LrSchedule::make({}), {}, ranks);
+    return parts ? "" : parts.error().message;
+  };
+  for (std::int32_t ranks = 1; ranks <= 6; ++ranks)
+    for (const std::string topology : {"exponential", "ring", "complete", "base", "random-regular"})
+      for (std::int32_t peers = 1; peers <= 8; ++peers) {
+        SCOPED_TRACE(topology + " of " + std::to_string(ranks) + " with " + std::to_string(peers));
+        const std::string why =
+            refusal({{"topology", topology}, {"peers", std::to_string(peers)}}, ranks);
+        const std::int32_t most = std::max(2, ranks - 1);
+        const std::string remedy = " ranks: choose at most " + std::to_string(most);
+        EXPECT_EQ(why.find(remedy) != std::string::npos, peers > most) << why;
+      }
+  EXPECT_EQ(refusal({{"peers", "0:1,2:99"}}, 4),
+            "wiring.peers = 99, peers per round, in topology 'exponential' of 4 ranks: choose at "
+            "most 3");
+  EXPECT_EQ(refusal({{"peers", "3"}, {"hierarchy", "2"}}, 4),
+            "wiring.peers = 3, peers per round, in topology 'exponential' of 2 nodes: choose at "
+            "most 2");
 }
 
 // Whoever waits names a rank that is still to come: the trace blames it.

@@ -188,6 +188,33 @@ TEST(MakeCertificates, HostsHaveOtherNamesAndAddresses) {
   }
 }
 
+// A name with a port would be one that no process dials.
+TEST(MakeCertificates, APortIsNoPartOfAName) {
+  const TemporaryDirectory folder;
+  for (const std::string wrong : {"10.0.0.1:29400", "node1.lan:29400", "node1:", "fd00::1:x"}) {
+    CertificateOptions options;
+    options.folder = (folder.path() / "tls").string();
+    options.hosts = {"node1=" + wrong};
+    std::ostringstream out;
+    const auto made = make_certificates(options, out);
+    ASSERT_FALSE(made.ok()) << wrong;
+    EXPECT_EQ(made.error().code, Errc::bad_input);
+    for (const std::string& part : {"--hosts 'node1=" + wrong + "'", "'" + wrong + "' is neither",
+                                   std::string("certificates name no ports")})
+      EXPECT_TRUE(has(made.error().message, part)) << made.error().message;
+    EXPECT_EQ(made.error().message.find('\n'), std::string::npos);
+    EXPECT_FALSE(fs::exists(options.folder));
+  }
+  CertificateOptions twice;
+  twice.folder = (folder.path() / "tls").string();
+  twice.hosts = {"node1=10.0.0.1", "node2=::ffff:10.0.0.1"};
+  std::ostringstream out;
+  const auto made = make_certificates(twice, out);
+  ASSERT_FALSE(made.ok());
+  EXPECT_TRUE(has(made.error().message, "'::ffff:10.0.0.1' is named twice"))
+      << made.error().message;
+}
+
 TEST(MakeCertificates, EachHostMayHaveAKeyOfItsOwn) {
   const TemporaryDirectory folder;
   const std::string path = folder.path().string();

@@ -76,17 +76,34 @@ class AgreementCheck final : public RunCheck {
 
   // Which of the nested exchanges these ranks have taken part in: the operations of each have
   // numbers of their own. All ranks of a group of two or more take part in an exchange inside it,
-  // so that one rank by itself is of the outermost one. In the same group are the mean of its
-  // ranks, and the exchange of the heads of the groups in it.
+  // so that one rank by itself is of the outermost one, or of a group whose other places are
+  // vacant. In the same group are the mean of its ranks, and the exchange of the heads of the
+  // groups in it.
   std::size_t exchange_of(const std::vector<Rank>& members) const {
     const std::vector<std::int32_t>& sizes = run().group_sizes;
-    std::size_t level = members.size() > 1 ? 0 : sizes.size();
-    while (level < sizes.size() && members.front() / sizes[level] != members.back() / sizes[level])
+    const bool alone = members.size() == 1;
+    std::size_t level = 0;
+    while (level < sizes.size() &&
+           (alone ? has_others(members.front(), level)
+                  : members.front() / sizes[level] != members.back() / sizes[level]))
       ++level;
-    const std::int32_t inside = level == 0 ? 1 : sizes[level - 1];
+    const std::int32_t inside = inside_of(level);
     const bool heads = std::all_of(members.begin(), members.end(),
                                    [inside](Rank rank) { return rank % inside == 0; });
     return 2 * level + (heads ? 1 : 0);
+  }
+
+  // Ranks of each group that exchanges as one rank in the groups of a level.
+  std::int32_t inside_of(std::size_t level) const {
+    return level == 0 ? 1 : run().group_sizes[level - 1];
+  }
+
+  // Whether the rank's group of that level had others to exchange with at the start.
+  bool has_others(Rank rank, std::size_t level) const {
+    const std::int32_t size = run().group_sizes[level], inside = inside_of(level);
+    const Rank first = rank - rank % size;
+    const Rank end = std::min(first + size, run().workers - run().vacant);
+    return first / inside != (end - 1) / inside;
   }
 
   static bool overlap(const std::vector<Rank>& some, const std::vector<Rank>& others) {

@@ -19,7 +19,9 @@
 #include "actors/cluster/dial.hpp"
 #include "actors/cluster/secure/publish.hpp"
 #include "messages/random.hpp"
+#include "net/addresses.hpp"
 #include "net/file_descriptor.hpp"
+#include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tls/tls_certificates.hpp"
 #include "tests/net/tcp/tls/expired_context.hpp"
 
@@ -37,10 +39,11 @@ Echo::behavior_type echo() {
   return {[](std::string& text) { return std::move(text); }};
 }
 
-Context issued(const tcp::Authority& authority) {
+// `hosts`: that the certificate names; with any, names are compared.
+Context issued(const tcp::Authority& authority, const std::vector<std::string>& hosts = {}) {
   std::string name = (fs::temp_directory_path() / "published-XXXXXX").string();
   EXPECT_NE(::mkdtemp(name.data()), nullptr);
-  EXPECT_TRUE(authority.issue(name).ok());
+  EXPECT_TRUE(authority.issue(name, tcp::kCertificateTerm, hosts).ok());
   const auto loaded = tcp::TlsContext::load(name);
   fs::remove_all(name);
   EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
@@ -54,8 +57,9 @@ struct Side {
     system = std::make_unique<caf::actor_system>(config);
   }
 
-  Expected<Echo> find(std::uint16_t port, Duration timeout = kDeadline) {
-    DialConfig to{"it", "127.0.0.1", port, timeout, nullptr};
+  Expected<Echo> find(std::uint16_t port, Duration timeout = kDeadline,
+                      const std::string& host = "127.0.0.1") {
+    DialConfig to{"it", host, port, timeout, nullptr};
     to.tls = tls;
     return dial<Echo>(*system, to);
   }
@@ -205,6 +209,37 @@ TEST_F(PublishedActor, ACertificateThatExpiredSinceItWasReadIsRefused) {
   EXPECT_EQ(found.error().code, Errc::protocol);
   EXPECT_NE(found.error().message.find("expired"), std::string::npos) << found.error().message;
   expect_unharmed();
+}
+
+// Names are compared on the connections of CAF, as on those of the transport.
+TEST_F(PublishedActor, ACertificateOfAnotherHostIsRefused) {
+  const std::string own = tcp::primary_address(false);
+  if (is_loopback_host(own)) GTEST_SKIP() << "this machine has loopback addresses alone";
+  struct Case {
+    std::vector<std::string> named;  // in the certificate of the process that listens
+    bool accepted;
+  };
+  for (const Case& c : std::vector<Case>{{{own}, true},
+                                         {{"::ffff:" + own}, true},
+                                         {{"node2", "192.0.2.1"}, false},
+                                         {{own + ".lan"}, false}}) {
+    SCOPED_TRACE(c.named.front());
+    Side listens(issued(authority_, c.named)), dials(issued(authority_, {"node1"}));
+    const Echo actor = listens.system->spawn(echo);
+    const auto port = publish_actor(*listens.system, actor, {own, 0, listens.tls});
+    ASSERT_TRUE(port.ok()) << port.error().message;
+    auto found = dials.find(*port, kDeadline, own);
+    EXPECT_EQ(found.ok(), c.accepted);
+    if (found) {
+      EXPECT_EQ(dials.ask(*found, "names"), "names");
+      *found = Echo{};
+    } else {
+      EXPECT_EQ(found.error().code, Errc::protocol);  // no second attempt
+      EXPECT_NE(found.error().message.find("not for " + own), std::string::npos)
+          << found.error().message;
+    }
+    caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
+  }
 }
 
 TEST_F(PublishedActor, AProcessWithoutTlsIsToldSo) {

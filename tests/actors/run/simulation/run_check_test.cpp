@@ -431,6 +431,33 @@ TEST(AgreementCheck, ComparesTheOperationsOfOneExchange) {
   EXPECT_NE(only(*check).find("operation 0 has the members 2 at rank 2"), std::string::npos);
 }
 
+// Nodes of two ranks in groups of two nodes, without the last rank, or the last three: a rank that
+// is alone in its group exchanges with itself there.
+TEST(AgreementCheck, ComparesNoGroupOfOneRankWithTheExchangeAroundIt) {
+  for (const std::int32_t vacant : {1, 3}) {
+    SCOPED_TRACE(vacant);
+    CheckedRun run = four_ranks();
+    run.workers = 8;
+    run.vacant = vacant;
+    run.group_sizes = {2, 4};
+    const auto check = make_agreement_check(run);
+    const std::vector<Rank> heads = vacant == 1 ? std::vector<Rank>{4, 6} : std::vector<Rank>{4};
+    const Rank alone = heads.back();
+    for (std::int64_t operation = 0; operation < 3; ++operation) {
+      check->on_record(reduced(0, operation, {0, 1}));
+      check->on_record(reduced(alone, operation, {alone}));
+      check->on_record(reduced(4, operation + 1, heads));
+      check->on_record(reduced(0, operation, {0, 2}));
+      check->on_record(reduced(0, operation + 2, {0, 4}));
+      check->on_record(reduced(4, operation + 2, {0, 4}));
+    }
+    EXPECT_EQ(check->violation_count(), 0u);
+    check->on_record(reduced(2, 1, {2}));  // its group has another rank
+    check->on_record(reduced(0, 1, {0, 2, 4}));
+    EXPECT_EQ(check->violation_count(), 1u);
+  }
+}
+
 // Rank 0 gives half of its weight, of which the last message is lost.
 TEST(MassCheck, CountsWhatTheEdgesOfRunningSumsOwe) {
   for (const double weight_sum : {3.5, 3.25}) {

@@ -265,6 +265,18 @@ TEST(TlsNames, ACertificateOfAnotherHostIsRefusedOnBothSides) {
   }
 }
 
+// An IPv4 address in IPv6 is that IPv4 address, on the side that dials and in certificates.
+TEST(TlsNames, AnAddressHasOneMeaningInAllItsForms) {
+  const tcp::Authority authority;
+  for (const char* named : {"10.0.0.1", "::ffff:10.0.0.1"}) {
+    const Context context = issued_for(authority, {named});
+    for (const char* host : {"10.0.0.1", "::ffff:10.0.0.1", "::FFFF:a00:1"})
+      EXPECT_EQ(error_of_handshake(context, {host}, context), "") << named << " " << host;
+    for (const char* host : {"10.0.0.2", "::ffff:10.0.0.2", "::10.0.0.1"})
+      expect_contains(error_of_handshake(context, {host}, context), "it is for 10.0.0.1, not for");
+  }
+}
+
 TEST(TlsNames, AWildcardStandsForOneWholeLabel) {
   const tcp::Authority authority;
   const Context all = issued_for(authority, {"*.rack.lan", "node*.hall.lan", "*.lan"});

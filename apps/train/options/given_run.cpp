@@ -1,4 +1,4 @@
-#include "apps/train/options/given_folders.hpp"
+#include "apps/train/options/given_run.hpp"
 
 #include <filesystem>
 #include <system_error>
@@ -8,7 +8,7 @@
 
 namespace grapevine {
 
-GivenFolders given_folders(const std::vector<std::string>& arguments) {
+GivenRun given_run(const std::vector<std::string>& arguments) {
   CLI::App app;
   TrainOptions options;
   declare_train_options(app, options);
@@ -21,7 +21,8 @@ GivenFolders given_folders(const std::vector<std::string>& arguments) {
   const bool readable_again = std::filesystem::is_regular_file(options.job_file, ignored);
   if (readable_again && !read_job_file(app, options)) return {};
   if (options.resume == "auto" && !settle_resume(options)) return {};
-  return {given_folder(options), options.resume};
+  const bool has_workers = app.get_option("--workers")->count() > 0;
+  return {given_folder(options), options.resume, has_workers ? options.workers : 0};
 }
 
 }  // namespace grapevine
