@@ -200,7 +200,7 @@ TEST(MakeCertificates, APortIsNoPartOfAName) {
     ASSERT_FALSE(made.ok()) << wrong;
     EXPECT_EQ(made.error().code, Errc::bad_input);
     for (const std::string& part : {"--hosts 'node1=" + wrong + "'", "'" + wrong + "' is neither",
-                                   std::string("certificates name no ports")})
+                                    std::string("certificates name no ports")})
       EXPECT_TRUE(has(made.error().message, part)) << made.error().message;
     EXPECT_EQ(made.error().message.find('\n'), std::string::npos);
     EXPECT_FALSE(fs::exists(options.folder));

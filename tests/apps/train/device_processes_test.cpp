@@ -92,6 +92,29 @@ TEST(DeviceProcesses, AllKindsOfExchangeConserveGradients) {
   EXPECT_EQ(resumed.exit_code, 0) << resumed.describe();
 }
 
+// Each on the first of its devices. Those of several workers are shared, so that no group sums.
+TEST(DeviceProcesses, WorkersWithSeveralDevicesTrainTheModelOfTheHost) {
+  const TemporaryDirectory folder;
+  const auto loss = [&](const std::string& groups, const std::string& workers,
+                        const std::string& peers, const Arguments& launch) {
+    const fs::path out = folder.path() / (groups + workers + peers + std::to_string(launch.size()));
+    const auto result = run_on_gpus(
+        with(launch, with(small_run("ar", out), {"--device", "cuda", "--devices-per-worker", "2",
+                                                 "--workers", workers, "--peers", peers})),
+        {"GRAPEVINE_FAKE_GROUPS=" + groups});
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_EQ(says(result, "the ranks keep their models on the workers' GPUs"), peers != "host")
+        << result.describe();
+    return summary_of(out).at("test_loss").get<double>();
+  };
+  for (const std::string groups : {"none", "nccl"})
+    EXPECT_EQ(loss(groups, "1", "device", {}), loss(groups, "1", "host", {}));
+  const double host = loss("none", "2", "host", {});
+  EXPECT_EQ(loss("none", "2", "auto", {}), host);
+  const Arguments two = {"launch", "-n", "2", "--"};
+  EXPECT_EQ(loss("none", "1", "device", two), host);
+}
+
 // The models of the host are pinned, also with a transport that could share memory; those that
 // other processes of the machine read are in shared memory.
 TEST(DeviceProcesses, PinTheModelsThatNoOtherProcessReads) {
