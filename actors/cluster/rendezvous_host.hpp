@@ -159,6 +159,8 @@ class RendezvousState {
   void refuse_without_place(Waiting waited, const Place& place);
   void ask_holder(Participant late, const Join& holder);
   void on_holder_without_answer(Participant late, const std::string& host, Life life);
+  void ask_returning(std::int32_t process);
+  void on_silent_return(std::int32_t process, const std::string& nonce);
   void on_late_ready(Ready& ready);
   void on_late_down(const caf::actor_addr& agent);
   void end_return(std::int32_t process, std::vector<PeerActor> peers);

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kMostJobText = std::size_t{48} << 10;
 constexpr Duration kPlaceInterval = std::chrono::milliseconds(100);
+constexpr Duration kReturnInterval = std::chrono::seconds(1);
 constexpr Duration kPlaceTimeout = std::chrono::seconds(10);  // of an answer in this process
 // After which the supervisor knows that a process whose agent is gone has ended. This and
 // answer_timeout are less than the 10 s for which a process waits longer than the rendezvous.
@@ -166,6 +167,10 @@ void RendezvousState::wait_for_place(Waiting waiting) {
 }
 
 void RendezvousState::ask_for_place(const std::string& nonce) {
+  const auto returning = std::find_if(
+      returning_.begin(), returning_.end(),
+      [&](std::int32_t process) { return participants_.at(process).join.nonce == nonce; });
+  if (returning != returning_.end()) return ask_returning(*returning);
   const auto waiting = waiting_.find(nonce);
   if (waiting == waiting_.end()) return;
   const std::int32_t process = waiting->second.participant.join.process;
@@ -261,6 +266,34 @@ void RendezvousState::admit_late(Participant late, const Place& place) {
   admission.joins = true;
   admission.absent = place.absent;
   participant.answer.deliver(admission_for(admission, participant.join));
+  ask_returning(process);
+}
+
+// While it connects, no other process can return: a stopped one must not keep the place.
+void RendezvousState::ask_returning(std::int32_t process) {
+  const Join& join = participants_.at(process).join;
+  const std::string nonce = join.nonce;
+  self_->request(join.agent, config_.answer_timeout, Ping{})
+      .then(
+          [this, nonce](Pong) {
+            self_->delayed_send(RendezvousActor{self_}, kReturnInterval, AskPlaceAgain{nonce});
+          },
+          [this, process, nonce](const caf::error& error) {
+            // The end of its agent is reported besides.
+            if (life_after(error) == Life::silent) on_silent_return(process, nonce);
+          });
+}
+
+void RendezvousState::on_silent_return(std::int32_t process, const std::string& nonce) {
+  const Join& join = participants_.at(process).join;
+  if (returning_.count(process) == 0 || join.nonce != nonce) return;
+  const Error error{Errc::peer_down,
+                    fmt::format("{} has not answered for {} s while it joined: it has lost its "
+                                "place, start it again",
+                                name_of(join), whole_seconds(config_.answer_timeout))};
+  spdlog::warn("{}", error.message);
+  self_->send(join.agent, RunEnded{true, error, false, ""});
+  end_return(process, {});
 }
 
 void RendezvousState::on_late_ready(Ready& ready) {

@@ -80,7 +80,8 @@ struct JoinDeadline {
 };
 // Time to report the missing processes to the user.
 struct JoinNotice {};
-// Time to ask again for a place for the process that joined with `nonce`.
+// Time to ask again for a place for the process that joined with `nonce`, or, where it has the
+// place and connects, whether it lives.
 struct AskPlaceAgain {
   std::string nonce;
 };

@@ -754,6 +754,27 @@ TEST_F(RendezvousHostTest, AProcessThatFailsToReturnFreesThePlace) {
   EXPECT_TRUE(returned.get().peers.empty());
 }
 
+// It is stopped while it connects: its connection lasts, and others wait for its return to end.
+TEST_F(RendezvousHostTest, AProcessThatFallsSilentWhileItReturnsFreesThePlace) {
+  answer_timeout_ = std::chrono::milliseconds(50);
+  peers_ = 1;
+  open(3);
+  expect_start();
+  silent_ = {2};
+  Join late = join(2);
+  late.nonce = "of the silent one";
+  EXPECT_TRUE(ask(proven(late)).get().joins);
+  auto returned = told_->returned.get_future();
+  ASSERT_EQ(returned.wait_for(kDeadline), std::future_status::ready);
+  const ProcessReturned back = returned.get();
+  EXPECT_EQ(back.process, 2);
+  EXPECT_TRUE(back.peers.empty());
+  silent_.clear();
+  Join next = join(2);
+  next.nonce = "of the next one";
+  EXPECT_TRUE(ask(proven(next)).get().joins);
+}
+
 struct Case {
   std::function<void(Join&)> spoil;
   std::string expected;
