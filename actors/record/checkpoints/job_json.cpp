@@ -45,7 +45,7 @@ Expected<std::vector<FormerLife>> former_in(const json& job) {
     for (const std::int64_t count :
          {life.samples, life.ledger.produced, life.ledger.committed, life.ledger.dropped})
       if (count < 0) return bad_input("former has a count below 0");
-    // Their sum may be beyond the numbers that there are.
+    // Subtracted, since the sum of committed and dropped may exceed 64 bits.
     if (life.ledger.dropped > life.ledger.produced - life.ledger.committed)
       return bad_input("former has more gradients committed and dropped than produced");
     if (entry.count("staleness") > 0) {

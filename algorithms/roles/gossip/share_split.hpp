@@ -6,11 +6,10 @@
 // An averaging weight is a multiple of 2^-24, so that x and w are scaled by the same number and the
 //   weights of a round add up to exactly 1 (w itself is rounded on irregular directed graphs);
 //   where weights differ, a tensor of d and a pass for each.
-// Once peers have left, the graph among the others may lead away from a rank and not back: a rank
-// of
-//   push-sum weight below 1/8 then gives 2^-24 of its mass along each edge, the least weight. Any
-//   column-stochastic matrices conserve the mass; without this one w halves in every such round,
-//   and a gradient moves z = x/w by gamma/w.
+// Once peers have left, the graph among the others may lead away from a rank and not back.
+//   A rank of push-sum weight below 1/8 then gives 2^-24 of its mass along each edge, the least
+//   weight. Every column-stochastic matrix conserves the mass. Without this bound w halves in every
+//   such round, and a gradient moves z = x/w by gamma/w.
 #pragma once
 #include <map>
 #include <memory>

@@ -13,6 +13,8 @@ void SilentProcesses::relax() {
 }
 
 std::vector<std::int32_t> SilentProcesses::ask(Timestamp now) {
+  if (now - looked_ > patience()) relax();
+  looked_ = now;
   std::vector<std::int32_t> asked;
   for (auto& [process, of] : processes_) {
     if (of.asked) continue;
@@ -25,6 +27,7 @@ std::vector<std::int32_t> SilentProcesses::ask(Timestamp now) {
 std::vector<SilentProcesses::Silence> SilentProcesses::find(Timestamp now,
                                                             const UsualPace& usual) const {
   std::vector<Silence> silent;
+  if (now - looked_ > patience()) return silent;  // answers may wait to be read
   for (const auto& [process, of] : processes_) {
     if (!of.asked || now - *of.asked < patience()) continue;
     const auto pace = usual(process);

@@ -14,9 +14,9 @@ namespace grapevine {
 // while a rank waits longer than usual, every process is asked whether it lives. Each word of a
 // process counts: a step, an answer. One that says nothing for kFactor times its usual pace, which
 // is learned from its steps, counts as lost; never before `least`, and always after `most`. A
-// question has to be open for half of `least` first: this process itself may have been suspended,
-// and the words of the others then wait to be read. `now`: of the caller's clock. Sends nothing.
-// Not thread-safe.
+// question has to be open for half of `least` first, and the caller to have looked in that time:
+// this process itself may have been suspended, and the words of the others then wait to be read.
+// `now`: of the caller's clock. Sends nothing. Not thread-safe.
 class SilentProcesses {
  public:
   static constexpr int kFactor = 5;
@@ -38,7 +38,8 @@ class SilentProcesses {
   // Nobody waits: open questions do not count.
   void relax();
 
-  // The processes without an open question: they are to be asked now.
+  // The processes without an open question: they are to be asked now. While somebody waits, the
+  // caller asks several times in patience(); after a longer gap all are asked again.
   std::vector<std::int32_t> ask(Timestamp now);
 
   struct Silence {
@@ -56,6 +57,7 @@ class SilentProcesses {
 
   Duration least_{0}, most_{0};
   std::map<std::int32_t, Process> processes_;
+  Timestamp looked_{0};  // the newest ask()
 };
 
 }  // namespace grapevine

@@ -81,6 +81,18 @@ TEST(SilentProcesses, AQuestionIsOpenForAWhileFirst) {
   EXPECT_EQ(look(processes, awake + kLeast / 2, kSecond).size(), 1U);
 }
 
+// The caller was suspended while a question was open: the answer waits to be read.
+TEST(SilentProcesses, AQuestionBeforeAGapDoesNotCount) {
+  SilentProcesses processes(kLeast, kMost);
+  processes.hear(1, Timestamp{0});
+  processes.ask(kTick);
+  const Timestamp awake = 1000 * kSecond;
+  EXPECT_TRUE(processes.find(awake, pace(kSecond)).empty());
+  EXPECT_EQ(processes.ask(awake), std::vector<std::int32_t>{1});
+  EXPECT_TRUE(look(processes, awake + kLeast / 2 - kTick, kSecond).empty());
+  EXPECT_EQ(look(processes, awake + kLeast / 2, kSecond).size(), 1U);
+}
+
 // A process is asked once, and again after each of its words, or once somebody waits anew.
 TEST(SilentProcesses, AProcessHasOneOpenQuestion) {
   using Numbers = std::vector<std::int32_t>;
@@ -89,16 +101,17 @@ TEST(SilentProcesses, AProcessHasOneOpenQuestion) {
   EXPECT_EQ(processes.ask(kSecond), (Numbers{1, 2}));
   EXPECT_EQ(processes.ask(2 * kSecond), Numbers{});
   processes.hear(2, 3 * kSecond);
-  EXPECT_EQ(processes.ask(4 * kSecond), Numbers{2});
+  EXPECT_EQ(processes.ask(3 * kSecond), Numbers{2});
+  EXPECT_EQ(processes.find(4 * kSecond, pace(kTick)).size(), 1U);
   processes.relax();
-  EXPECT_TRUE(processes.find(100 * kSecond, pace(kSecond)).empty());
+  EXPECT_TRUE(processes.find(4 * kSecond, pace(kTick)).empty());
   EXPECT_EQ(processes.ask(5 * kSecond), (Numbers{1, 2}));
 }
 
 TEST(SilentProcesses, TheLongestSilenceComesFirst) {
   SilentProcesses processes(kLeast, kMost);
   for (const std::int32_t process : {1, 2, 3}) processes.hear(process, kSecond * (process % 3));
-  processes.ask(2 * kSecond);
+  for (int second = 2; second < 10; ++second) processes.ask(second * kSecond);
   std::vector<std::int32_t> order;
   for (const auto& silence : processes.find(10 * kSecond, pace(kSecond / 10)))
     order.push_back(silence.process);
