@@ -74,7 +74,7 @@ TEST_P(StalledProcesses, CountsAsLostWhileOthersWait) {
       << head.so_far().describe();
   processes[2]->signal(SIGSTOP);
   ASSERT_TRUE(head.wait_for_output("process 2 has not answered for ")) << head.so_far().describe();
-  ASSERT_TRUE(head.wait_for_output("--lost-after 3): it counts as lost"))
+  ASSERT_TRUE(head.wait_for_output("(--lost-after): it counts as lost"))
       << head.so_far().describe();
   Process again = start(2, 4, port->number, arguments);
   ASSERT_TRUE(head.wait_for_output("process 2 has joined again")) << head.so_far().describe();

@@ -29,10 +29,11 @@ std::vector<SilentProcesses::Silence> SilentProcesses::find(Timestamp now,
   std::vector<Silence> silent;
   if (now - looked_ > patience()) return silent;  // answers may wait to be read
   for (const auto& [process, of] : processes_) {
-    if (!of.asked || now - *of.asked < patience()) continue;
+    if (!of.asked) continue;
     const auto pace = usual(process);
     const Duration limit = pace ? std::clamp(Duration(kFactor * *pace), least_, most_) : most_;
-    if (now - of.heard >= limit) silent.push_back({process, now - of.heard});
+    if (now - std::max(of.heard, *of.asked - limit / 2) >= limit)
+      silent.push_back({process, now - of.heard});
   }
   std::stable_sort(silent.begin(), silent.end(),
                    [](const Silence& a, const Silence& b) { return a.length > b.length; });

@@ -13,10 +13,10 @@ namespace grapevine {
 // A stopped process keeps its connections, and the heartbeats of transports allow it a minute. So
 // while a rank waits longer than usual, every process is asked whether it lives. Each word of a
 // process counts: a step, an answer. One that says nothing for kFactor times its usual pace, which
-// is learned from its steps, counts as lost; never before `least`, and always after `most`. A
-// question has to be open for half of `least` first, and the caller to have looked in that time:
-// this process itself may have been suspended, and the words of the others then wait to be read.
-// `now`: of the caller's clock. Sends nothing. Not thread-safe.
+// is learned from its steps, counts as lost; never before `least`, and always after `most`. For
+// half of that time a question has to be open: a process that has taken its last step has nothing
+// to say. And the caller has to look all the while: it may have been suspended, and the words of
+// the others then wait to be read. `now`: of the caller's clock. Sends nothing. Not thread-safe.
 class SilentProcesses {
  public:
   static constexpr int kFactor = 5;

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "actors/run/supervisor.hpp"
-#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 
@@ -14,14 +13,15 @@ void SupervisorState::hear(Rank rank) {
     silent_.hear(process, now());
 }
 
-// Only while a rank waits: a process that nobody needs may be silent.
+// Only while a rank of another process waits: a process that nobody needs may be silent.
 void SupervisorState::watch_silence() {
   if (!silent_.watches()) return;
   const bool waits = stage_ == Stage::running && waits_.is_held_up(now(), silent_.patience());
   if (!waits || answers_late()) return silent_.relax();
   const auto usual = [this](std::int32_t process) { return waits_.pace_of_process(process); };
   for (const SilentProcesses::Silence& silence : silent_.find(now(), usual))
-    if (can_lose(silence.process)) return lose_silent(silence);
+    if (can_lose(silence.process) && waits_.is_held_up(now(), silent_.patience(), silence.process))
+      return lose_silent(silence);
   for (const std::int32_t process : silent_.ask(now()))
     self_->request(crew_.agent_of(process), caf::infinite, Ping{})
         .then([this, process](Pong) { on_pong(process); }, [](const caf::error&) {});
@@ -32,7 +32,7 @@ void SupervisorState::on_pong(std::int32_t process) {
   if (!members_.is_process_lost(process)) silent_.hear(process, now());
 }
 
-// Where the loss would end the run, the process may still come back.
+// Where too few ranks would remain, the process may still come back.
 bool SupervisorState::can_lose(std::int32_t process) const {
   if (!config_.tolerates_worker_loss) return false;
   const std::vector<Rank> ranks = members_.remaining_ranks_of(process);
@@ -44,9 +44,9 @@ bool SupervisorState::can_lose(std::int32_t process) const {
 
 // It learns this once it continues.
 void SupervisorState::lose_silent(const SilentProcesses::Silence& silence) {
-  const std::string text = fmt::format(
-      "process {} has not answered for {:.1f} s while others waited (--lost-after {})",
-      silence.process, to_seconds(silence.length), number_text(to_seconds(*config_.lost_after)));
+  const std::string text =
+      fmt::format("process {} has not answered for {:.1f} s while others waited (--lost-after)",
+                  silence.process, to_seconds(silence.length));
   config_.observer->on_warning(text + ": it counts as lost");
   dismiss_process(silence.process, {Errc::peer_down, text});
 }

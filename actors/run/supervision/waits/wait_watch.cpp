@@ -75,9 +75,9 @@ bool WaitWatch::is_unusual(Rank rank, const OfRank& of, Timestamp now, Duration 
   return of.trains && !of.finished && now - of.step > usual_limit(rank, floor);
 }
 
-bool WaitWatch::is_held_up(Timestamp now, Duration floor) const {
+bool WaitWatch::is_held_up(Timestamp now, Duration floor, std::int32_t except) const {
   return std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& entry) {
-    return is_unusual(entry.first, entry.second, now, floor);
+    return entry.second.process != except && is_unusual(entry.first, entry.second, now, floor);
   });
 }
 

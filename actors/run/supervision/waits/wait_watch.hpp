@@ -68,8 +68,9 @@ class WaitWatch {
     return told_ && told_->at >= since ? told_->text : "";
   }
 
-  // Whether a rank has taken no step for kFactor times its usual pace, and at least `floor`.
-  bool is_held_up(Timestamp now, Duration floor) const;
+  // Whether a rank of any process but `except` has taken no step for kFactor times its usual pace,
+  // and at least `floor`.
+  bool is_held_up(Timestamp now, Duration floor, std::int32_t except = -1) const;
   // The usual time between two steps of a rank of the process, of the slowest one; of any process
   // where those of this one have taken none; none before the first step.
   std::optional<Duration> pace_of_process(std::int32_t process) const;

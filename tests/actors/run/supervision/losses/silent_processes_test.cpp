@@ -76,9 +76,9 @@ TEST(SilentProcesses, AQuestionIsOpenForAWhileFirst) {
   SilentProcesses processes(kLeast, kMost);
   processes.hear(1, Timestamp{0});
   const Timestamp awake = 1000 * kSecond;
-  EXPECT_TRUE(look(processes, awake, kSecond).empty());
-  EXPECT_TRUE(look(processes, awake + kLeast / 2 - kTick, kSecond).empty());
-  EXPECT_EQ(look(processes, awake + kLeast / 2, kSecond).size(), 1U);
+  EXPECT_TRUE(look(processes, awake, kSecond / 10).empty());
+  EXPECT_TRUE(look(processes, awake + kLeast / 2 - kTick, kSecond / 10).empty());
+  EXPECT_EQ(look(processes, awake + kLeast / 2, kSecond / 10).size(), 1U);
 }
 
 // The caller was suspended while a question was open: the answer waits to be read.
@@ -87,10 +87,24 @@ TEST(SilentProcesses, AQuestionBeforeAGapDoesNotCount) {
   processes.hear(1, Timestamp{0});
   processes.ask(kTick);
   const Timestamp awake = 1000 * kSecond;
-  EXPECT_TRUE(processes.find(awake, pace(kSecond)).empty());
+  EXPECT_TRUE(processes.find(awake, pace(kSecond / 10)).empty());
   EXPECT_EQ(processes.ask(awake), std::vector<std::int32_t>{1});
-  EXPECT_TRUE(look(processes, awake + kLeast / 2 - kTick, kSecond).empty());
-  EXPECT_EQ(look(processes, awake + kLeast / 2, kSecond).size(), 1U);
+  EXPECT_TRUE(look(processes, awake + kLeast / 2 - kTick, kSecond / 10).empty());
+  EXPECT_EQ(look(processes, awake + kLeast / 2, kSecond / 10).size(), 1U);
+}
+
+// It has said nothing for long, as it had nothing to say.
+TEST(SilentProcesses, HalfOfTheLimitIsThatOfAQuestion) {
+  for (const Duration usual : {kSecond / 50, 2 * kSecond, 30 * kSecond}) {
+    const Duration limit = std::clamp(Duration(SilentProcesses::kFactor * usual), kLeast, kMost);
+    SilentProcesses processes(kLeast, kMost);
+    processes.hear(1, Timestamp{0});
+    const Timestamp asked = 1000 * kSecond;
+    Timestamp now = asked;
+    while (look(processes, now, usual).empty() && now < asked + kMost) now += kTick;
+    EXPECT_GE(now, asked + limit / 2);
+    EXPECT_LE(now, asked + limit / 2 + kTick);
+  }
 }
 
 // A process is asked once, and again after each of its words, or once somebody waits anew.

@@ -114,6 +114,8 @@ TEST_F(WaitWatchTest, IsHeldUpOnceAStepIsUnusuallyLong) {
     const Duration limit = std::max(Duration(2 * kSecond), Duration(WaitWatch::kFactor * step));
     EXPECT_FALSE(watch_.is_held_up(now_ + limit, 2 * kSecond));
     EXPECT_TRUE(watch_.is_held_up(now_ + limit + Duration(1), 2 * kSecond));
+    EXPECT_TRUE(watch_.is_held_up(now_ + limit + Duration(1), 2 * kSecond, 1));
+    EXPECT_FALSE(watch_.is_held_up(now_ + limit + Duration(1), 2 * kSecond, 0));
     for (Rank rank = 0; rank < 4; ++rank) watch_.finish(rank);
     EXPECT_FALSE(watch_.is_held_up(now_ + 1000 * kSecond, 2 * kSecond));
   }
