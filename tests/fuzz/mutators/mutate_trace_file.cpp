@@ -121,7 +121,7 @@ void change(Frames& frames, Rng& rng) {
   }
 }
 
-Frames split(std::string_view file) {
+Frames frames_of(std::string_view file) {
   Frames frames;
   while (!file.empty()) frames.emplace_back(take_until(kEndOfFrame, file));
   return frames;
@@ -145,7 +145,7 @@ std::string mutate_trace_file(std::string_view input, Rng& rng) {
   std::vector<Frames> files;
   while (!input.empty()) {
     const std::string_view file = take_until(kEndOfFile, input);
-    if (file.rfind("GVTRACE", 0) != 0) files.push_back(split(file));
+    if (file.rfind("GVTRACE", 0) != 0) files.push_back(frames_of(file));
   }
   if (files.empty() || (files.size() < kTraceInputFiles && rng() % 8 == 0))
     files.push_back(files.empty() ? Frames{header_frame(rng)} : any_of(files, rng));

@@ -47,7 +47,7 @@ const Lines& any_values() {
   return values;
 }
 
-Lines split(std::string_view text) {
+Lines lines_of(std::string_view text) {
   Lines lines;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
@@ -120,7 +120,7 @@ void change(Lines& lines, const Lines& known, Rng& rng) {
 }  // namespace
 
 std::string mutate_toml(std::string_view text, const std::vector<std::string>& known, Rng& rng) {
-  Lines lines = split(text);
+  Lines lines = lines_of(text);
   for (auto changes = 1 + rng() % 3; changes > 0; --changes) change(lines, known, rng);
   std::string mutant;
   for (const std::string& line : lines) mutant += line + "\n";
