@@ -370,7 +370,7 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
   return true;
 }
 
-// In the compute stream. `resident`: z is where its peer has it, and so are the results.
+// In the compute stream. `resident`: the results stay on the device, for a peer.
 Expected<PassResults> TorchCompute::run_pass(const PassInputs& inputs, bool resident, Step step,
                                              FrozenTensor&& recycled, GradientParts* parts) {
   const bool counts_hits = step % config_.accuracy_every == 0 || step + 1 == config_.last_step;
@@ -382,8 +382,8 @@ Expected<PassResults> TorchCompute::run_pass(const PassInputs& inputs, bool resi
     return result_memory(std::move(recycled), parameters_.numel(), device_);
   };
   if (graphs_ && graphs_->replays(inputs.batch, counts_hits, step)) {
-    Expected<PassResults> fixed =
-        graphs_->replay(inputs, /*z_is_fixed=*/!resident, counts_hits, run);
+    const bool z_is_fixed = inputs.z.is_same(z_slot_.memory);
+    Expected<PassResults> fixed = graphs_->replay(inputs, z_is_fixed, counts_hits, run);
     if (!fixed || !resident) return fixed;
     // The peer keeps its results while the next replay writes new ones.
     const at::NoGradGuard no_grad;

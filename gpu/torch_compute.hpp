@@ -96,8 +96,8 @@ struct TorchComputeConfig {
 // that all compute it again.
 //
 // With `graphs` the forward and backward pass is replayed as a graph of the device where it can be
-// (gpu/model/step_graphs.hpp says where); uploads and downloads are as ever. The bits are those of
-// a pass that is not.
+// (gpu/model/step_graphs.hpp says where); uploads and downloads are as without. The bits are those
+// of a pass that is not replayed.
 //
 // Parts of a gradient are given in the host's memory, where nothing follows the backward pass that
 // needs all of it: one pass a step, no scaled loss, no group.

@@ -35,8 +35,8 @@ struct PassResults {
 // into fixed memory before it, on the device, and z where its own place changes from step to step;
 // the results lie in fixed memory, too.
 //
-// The first kWarmUps passes over batches of one shape are computed as ever, and are ordinary steps:
-// libraries choose and load their kernels in them. The next one is captured. Steps with the
+// Until kWarmUps passes in a row had batches of one shape, passes are computed without a graph, and
+// are ordinary steps: libraries choose and load their kernels in them. The next one is captured. Steps with the
 // accuracies among their figures, and those without, have a graph each, which is captured after one
 // pass of its kind.
 //

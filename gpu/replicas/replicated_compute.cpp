@@ -102,12 +102,12 @@ FrozenTensor ReplicatedCompute::on_lead(std::vector<Gradient>& parts,
   return mean_on_device(*lead_, std::move(values));
 }
 
-// Returns when all replicas have ended, and the last handle on z here with them.
 bool ReplicatedCompute::reads() const {
   return std::any_of(replicas_.begin(), replicas_.end(),
                      [](const auto& replica) { return replica->reads(); });
 }
 
+// Returns when all replicas have ended, and the last handle on z here with them.
 void ReplicatedCompute::compute_all(GradientRequest request, std::vector<Gradient>& parts) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -40,7 +40,7 @@ class CudaGraph final : public DeviceGraph {
       : stream_of_(std::move(stream_of)) {}
 
   // In the present stream. REQUIRES: not the default stream.
-  void capture(c10::cuda::MempoolId_t pool, const std::function<void()>& work) {
+  void capture(CudaGraphs::PoolId pool, const std::function<void()>& work) {
     // Thread-local: calls of other threads, such as allocations, are allowed, and not captured.
     graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     try {
@@ -75,7 +75,7 @@ class CudaGraph final : public DeviceGraph {
 
 // A graph's pool cannot use what the allocator keeps for other work: without this the memory of a
 // pass would be taken twice. Freeing device memory may wait for busy GPUs, so not while a group
-// launches.
+// launches. REQUIRES: no capture in the process, on any GPU: the allocator fails then.
 void free_cached_memory() {
   const LaunchGate::Pass pass(launch_gate(), kGateTimeout);
   if (pass.granted()) c10::cuda::CUDACachingAllocator::emptyCache();
@@ -101,10 +101,10 @@ std::unique_ptr<DeviceGraph> CudaGraphs::capture(
     const std::function<c10::cuda::CUDAStream(Stream)>& stream_of) {
   const c10::cuda::CUDAGuard device(static_cast<c10::DeviceIndex>(gpu_));
   if (!pool_) pool_ = at::cuda::graph_pool_handle();
+  const std::unique_lock<std::shared_mutex> lock(graphs_mutex());
   free_cached_memory();
   const c10::cuda::CUDAStreamGuard stream(capture_stream());
   auto graph = std::make_unique<CudaGraph>(stream_of);
-  const std::unique_lock<std::shared_mutex> lock(graphs_mutex());
   graph->capture(*pool_, work);
   return graph;
 }

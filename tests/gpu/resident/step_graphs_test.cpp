@@ -20,6 +20,7 @@
 
 #include "tests/gpu/fake_device/fake_device.hpp"
 #include "tests/gpu/lazy_device.hpp"
+#include "tests/gpu/resident/replicas_on_devices.hpp"
 #include "tests/gpu/tiny_compute.hpp"
 
 namespace grapevine {
@@ -212,6 +213,33 @@ TEST_F(StepGraphsTest, AResumedWorkerContinuesBitForBit) {
   train(*eager, *graphs, 7, 7, half, never);
   EXPECT_EQ(replays(), 2U * (7 - kWarmUps));
   EXPECT_THAT(fake::violations(), IsEmpty());
+}
+
+// Each replica has graphs of its own; the captures and replays of both are concurrent. A group is
+// launched during the backward pass, which no graph does.
+TEST_F(StepGraphsTest, ReplicasWithoutAGroupAreReplayed) {
+  constexpr Step kSteps = 10;
+  TorchComputeConfig config = tiny_config(tiny_layers, 0, 1, 8);
+  const auto replicated = [&config](bool grouped, bool graphs) {
+    config.graphs = graphs;
+    return replicas_on_devices({0, 1}, grouped, config, graphs ? "graphs" : "eager");
+  };
+  std::mt19937_64 random(23);
+  const std::vector<std::function<bool(Step)>> places = {never, [](Step) { return true; },
+                                                         [&](Step) { return random() % 2 == 0; }};
+  for (const bool grouped : {false, true})
+    for (std::size_t place = 0; place < places.size(); ++place) {
+      SCOPED_TRACE(testing::Message() << "grouped " << grouped << ", place " << place);
+      fake::reset();
+      const auto eager = replicated(grouped, false), graphs = replicated(grouped, true);
+      Log log;
+      train(*eager, *graphs, 0, kSteps, {eager->initial_parameters(), {}}, places[place]);
+      const std::string why = "--cuda-graphs has no effect: its group reduces gradients";
+      EXPECT_EQ(log.text().find(why) != std::string::npos, grouped) << log.text();
+      EXPECT_EQ(replays(), grouped ? 0U : 2U * (kSteps - kWarmUps));
+      EXPECT_THAT(fake::violations(), IsEmpty());
+      if (HasFailure()) return;
+    }
 }
 
 torch::nn::Sequential dropout_layers() { return tiny_layers_with_dropout(); }
