@@ -36,9 +36,9 @@ struct PassResults {
 // the results lie in fixed memory, too.
 //
 // Until kWarmUps passes in a row had batches of one shape, passes are computed without a graph, and
-// are ordinary steps: libraries choose and load their kernels in them. The next one is captured. Steps with the
-// accuracies among their figures, and those without, have a graph each, which is captured after one
-// pass of its kind.
+// are ordinary steps: libraries choose and load their kernels in them. The next one is captured.
+// Steps with the accuracies among their figures, and those without, have a graph each, which is
+// captured after one pass of its kind.
 //
 // Passes over batches of other shapes are never replayed. Neither are those of a model that draws
 // random numbers: the generator of a step (gpu/model/step_generator.hpp) is seeded by the host

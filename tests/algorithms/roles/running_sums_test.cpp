@@ -93,6 +93,8 @@ TEST(RunningSums, LoseNoMassWhereMessagesAreLost) {
       for (std::uint64_t seed = 1; seed <= 3; ++seed) {
         SCOPED_TRACE((keys.empty() ? "osgp" : keys.back().first + "=" + keys.back().second) +
                      ", n=" + std::to_string(n) + ", seed=" + std::to_string(seed));
+        const bool to_three = !keys.empty() && keys.front().second == "0:1,1:3";
+        if (to_three && n < 4) continue;  // there are not so many others
         WorldConfig config = make_config(kSums + keys, n, seed);
         config.slowness[n - 1] = 0.8;
         RoleWorld world(config, pull);
