@@ -365,13 +365,21 @@ bool SupervisorState::admits(const RankReport& report) {
                       [this](const Error& error) { fail(error); });
 }
 
+// A process that was stopped may continue once another one has its place, and report the end of its
+// links, in the name of ranks that are the other one's now.
+bool SupervisorState::hears_former_actor() const {
+  const caf::strong_actor_ptr& sender = self_->current_sender();
+  return sender && crew_.is_former(caf::actor_cast<caf::actor_addr>(sender));
+}
+
 namespace {
 
 // A handler of a message that fits the run; any other is left out: see SupervisorState::admits().
 template <class Message>
 auto admitted(SupervisorState& state, void (SupervisorState::*handle)(Message)) {
   return [&state, handle](Message message) {
-    if (state.admits(message)) (state.*handle)(std::forward<Message>(message));
+    if (!state.hears_former_actor() && state.admits(message))
+      (state.*handle)(std::forward<Message>(message));
   };
 }
 
@@ -393,7 +401,9 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       admitted(state, &SupervisorState::on_snapshot),
       admitted(state, &SupervisorState::on_stored),
       admitted(state, &SupervisorState::on_report),
-      [&state](const RankFailed& failed) { state.on_failed(failed); },
+      [&state](const RankFailed& failed) {
+        if (!state.hears_former_actor()) state.on_failed(failed);
+      },
       [&state](const EpochEvaluated& evaluated) { state.on_evaluated(evaluated); },
       [&state](Progress) { state.on_progress(); },
       [&state](const CheckpointWritten& written) { state.on_written(written); },

@@ -130,6 +130,8 @@ class SupervisorState {
   template <class Message>
   bool admits(const Message& message);
   bool admits(const RankReport& report);
+  // Whether the message at hand is one of an actor whose place another one has taken.
+  bool hears_former_actor() const;
 
  private:
   // running -> (draining: all ranks finished, last messages and writes finish) -> closing -> ended

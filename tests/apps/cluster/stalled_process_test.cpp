@@ -86,7 +86,8 @@ TEST_P(StalledProcesses, CountsAsLostWhileOthersWait) {
   const ProcessResult ended = head.wait();
   EXPECT_EQ(ended.exit_code, 4) << ended.describe();
   for (const std::size_t process : {1U, 3U}) EXPECT_EQ(processes[process]->wait().exit_code, 0);
-  EXPECT_EQ(again.wait().exit_code, 0);
+  const ProcessResult returned = again.wait();
+  EXPECT_EQ(returned.exit_code, 0) << returned.describe() << ended.describe();
 }
 
 // UCX over tcp: see cluster_test::kUcxBetweenHosts.
