@@ -160,7 +160,7 @@ class FakeRuntime final : public DeviceRuntime {
     const std::int64_t id = new_stream_id();
     const std::size_t stream = order().stream({index_, id});
     order().wait(stream, order().now(compute));
-    Recording recording(index_, stream);
+    Recording recording(stream);
     {
       const FakeScope scope(index_, id);
       work();

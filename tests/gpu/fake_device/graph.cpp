@@ -15,6 +15,7 @@ struct Registry {
   std::mutex mutex;
   std::set<GraphMemory*> graphs;
   std::map<std::size_t, Recording*> recordings;  // by stream
+  std::set<Block*> unclaimed;                    // see allocated_without_stream()
 };
 
 Registry& registry() {
@@ -116,12 +117,13 @@ bool GraphMemory::lose(Block* block) {
 
 bool GraphMemory::keeps(Block* block) {
   const std::lock_guard<std::mutex> lock(registry().mutex);
+  registry().unclaimed.erase(block);
   bool kept = false;
   for (GraphMemory* each : registry().graphs) kept = each->lose(block) || kept;
   return kept;
 }
 
-Recording::Recording(int device, std::size_t stream) : device_(device), stream_(stream) {
+Recording::Recording(std::size_t stream) : stream_(stream) {
   const std::lock_guard<std::mutex> lock(registry().mutex);
   registry().recordings[stream] = this;
   of_thread = this;
@@ -131,9 +133,20 @@ Recording::~Recording() {
   {
     const std::lock_guard<std::mutex> lock(registry().mutex);
     registry().recordings.erase(stream_);
+    if (registry().recordings.empty()) registry().unclaimed.clear();
     of_thread = nullptr;
   }
   memory_->restore();
+}
+
+void Recording::use(const Place& place, bool written) {
+  bool claimed = false;
+  {
+    const std::lock_guard<std::mutex> lock(registry().mutex);
+    claimed = registry().unclaimed.erase(place.block) > 0;
+  }
+  if (claimed) memory_->allocated(place.block);
+  memory_->use(place, written);
 }
 
 void Recording::add(GraphWork work) {
@@ -161,11 +174,9 @@ Recording* recording_in(std::size_t stream) {
   return found == registry().recordings.end() ? nullptr : found->second;
 }
 
-Recording* recording_on(int device) {
+void allocated_without_stream(Block* block) {
   const std::lock_guard<std::mutex> lock(registry().mutex);
-  for (const auto& [stream, recording] : registry().recordings)
-    if (recording->device() == device) return recording;
-  return nullptr;
+  if (!registry().recordings.empty()) registry().unclaimed.insert(block);
 }
 
 Recording* recording_of_thread() { return of_thread; }

@@ -80,13 +80,14 @@ class GraphMemory {
 // A capture in progress. While it lives, operations in `stream` are recorded.
 class Recording {
  public:
-  Recording(int device, std::size_t stream);
+  explicit Recording(std::size_t stream);
   ~Recording();
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
   void add(GraphWork work);
-  void use(const Place& place, bool written) { memory_->use(place, written); }
+  // Before each use of an operand.
+  void use(const Place& place, bool written);
   void allocated(Block* block) { memory_->allocated(block); }
   // Throws; and the capture fails where the exception is caught.
   [[noreturn]] void refuse(const std::string& what);
@@ -95,10 +96,8 @@ class Recording {
   void end();
   std::shared_ptr<GraphMemory> memory() const { return memory_; }
   std::vector<GraphWork> work() { return std::move(work_); }
-  int device() const { return device_; }
 
  private:
-  const int device_;
   const std::size_t stream_;
   const std::shared_ptr<GraphMemory> memory_ = std::make_shared<GraphMemory>();
   std::mutex mutex_;
@@ -108,8 +107,11 @@ class Recording {
 
 // Null: no capture.
 Recording* recording_in(std::size_t stream);
-Recording* recording_on(int device);
 Recording* recording_of_thread();  // that this thread has begun
+
+// Memory that an engine thread has allocated for an operation that is not known yet. It is that of
+// the capture which uses it first, if one does: the thread works for all workers of its device.
+void allocated_without_stream(Block* block);
 
 // Executes the work of a graph in `stream`.
 void replay(const std::vector<GraphWork>& work, GraphMemory& memory, std::size_t stream);

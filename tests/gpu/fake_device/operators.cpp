@@ -42,8 +42,9 @@ at::Tensor tensor_on(c10::Storage storage, c10::DispatchKey key, at::IntArrayRef
 
 c10::Storage storage_on(std::size_t bytes, int index, std::optional<std::size_t> stream) {
   Block* const block = allocate(bytes, index, stream);
-  // What an engine thread allocates for an operation that is not known yet is the capture's.
-  if (Recording* const capture = stream ? recording_in(*stream) : recording_on(index))
+  if (!stream)
+    allocated_without_stream(block);
+  else if (Recording* const capture = recording_in(*stream))
     capture->allocated(block);
   return {c10::Storage::use_byte_size_t(), bytes,
           c10::DataPtr(block->shown, block, &free_block, device(index))};
