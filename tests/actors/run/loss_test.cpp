@@ -7,6 +7,7 @@
 
 #include <future>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
 #include "actors/cluster/process_agent.hpp"
@@ -92,7 +93,7 @@ class Player {
   Message expect() {
     Message received{};
     self_->receive([&](const Message& message) { received = message; },
-                   caf::after(kDeadline) >> [] { FAIL() << "nothing came"; });
+                   caf::after(kDeadline) >> fail_of("nothing came"));
     return received;
   }
   // Others before it are thrown away.
@@ -108,11 +109,7 @@ class Player {
           },
           caf::others >>
               [](caf::message_view&) -> caf::result<caf::message> { return caf::message{}; },
-          caf::after(kDeadline) >>
-              [&] {
-                ADD_FAILURE() << "nothing came";
-                found = true;
-              });
+          caf::after(kDeadline) >> fail_of("nothing came"));
     return received;
   }
   // All of a type, until the first of another, which is returned.
@@ -125,11 +122,7 @@ class Player {
                        last = message;
                        over = true;
                      },
-                     caf::after(kDeadline) >>
-                         [&] {
-                           ADD_FAILURE() << "nothing came";
-                           over = true;
-                         });
+                     caf::after(kDeadline) >> fail_of("nothing came"));
     return last;
   }
   // Whether there is such a message among those that have come; all are thrown away.
@@ -146,12 +139,40 @@ class Player {
   }
   void answer_ping() {
     self_->receive([](Ping) { return Pong{}; },
-                   caf::after(kDeadline) >> [] { FAIL() << "nobody asks"; });
+                   caf::after(kDeadline) >> fail_of("nobody asks"));
+  }
+  // Until the first of that type comes; others are thrown away.
+  template <class Message>
+  Message answer_pings_until() {
+    Message received{};
+    for (bool found = false; !found;)
+      self_->receive(
+          [](Ping) { return Pong{}; },
+          [&](const Message& message) {
+            received = message;
+            found = true;
+          },
+          caf::others >>
+              [](caf::message_view&) -> caf::result<caf::message> { return caf::message{}; },
+          caf::after(kDeadline) >> fail_of("nothing came"));
+    return received;
   }
 
  private:
+  // Ends the test, as a caller may ask for messages until the right one comes.
+  static std::function<void()> fail_of(const char* reason) {
+    return [reason] { throw std::runtime_error(reason); };
+  }
+
   caf::scoped_actor self_;
 };
+
+StepReport step_of(Rank rank, Step step) {
+  StepReport report;
+  report.rank = rank;
+  report.step = step;
+  return report;
+}
 
 // A run of three processes: the supervisor's own and two others, with a rank each.
 class LossTest : public testing::Test {
@@ -616,9 +637,11 @@ TEST_F(LossTest, TheEvaluatorReceivesALossAtTheEnd) {
 class ChangedViewTest : public LossTest {
  protected:
   void lose_process_1() {
-    begin([](SupervisorConfig& config) {
-      config.changes_members = config.tolerates_worker_loss = true;
-    });
+    begin(
+        [](SupervisorConfig& config) {
+          config.changes_members = config.tolerates_worker_loss = true;
+        },
+        &former_);
     peers_.send(supervisor_, StepReport{});
     kill(1);
     agree_on({0, 2});
@@ -631,20 +654,30 @@ class ChangedViewTest : public LossTest {
                  [](const caf::error&) { FAIL() << "nothing came"; });
     return place;
   }
-  // Its agent is another one than that of its former life.
+  // Its actors are others than those of its former life.
   ProcessReturned process_1_returned() {
     agents_[0] = std::make_unique<Player>(system_);
+    rank_1_ = std::make_unique<Player>(system_);
     ProcessReturned returned;
     returned.process = 1;
     returned.agent = agent(1).as<ProcessAgentActor>();
-    returned.peers = {peers_.as<PeerActor>()};
+    returned.peers = {rank_1_->as<PeerActor>()};
     return returned;
   }
-  void end_run() {
+  void await_view_with_process_1() {
+    while (peers_.await<HoldForView>().members.size() < 3) {
+    }
+  }
+  // Of these processes, beside the supervisor's own.
+  void end_run(const Processes& processes = {2}) {
     peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
-    end_of(2);
+    for (const std::int32_t process : processes)
+      EXPECT_EQ(end_of(process).message.find("the end of this test"), 0U);
     observer_->result();
   }
+
+  Player former_{system_};          // plays rank 1 until its process is lost
+  std::unique_ptr<Player> rank_1_;  // plays it once its process has returned
 };
 
 // A process that is dropped may live on for a moment, and its ranks answer.
@@ -669,6 +702,35 @@ TEST_F(ChangedViewTest, APlaceThatWasGrantedIsGrantedAgain) {
   end_run();
 }
 
+// What a cut usually takes is known from the one before: a silence beyond that is none of its work.
+TEST_F(LossTest, AProcessThatIsSilentDuringACutIsLostToo) {
+  begin([](SupervisorConfig& config) {
+    config.changes_members = config.tolerates_worker_loss = true;
+    config.lost_after = std::chrono::seconds(2);
+  });
+  for (Step step = 0; step < 3; ++step)
+    for (const Rank rank : {0, 1, 2}) peers_.send(supervisor_, step_of(rank, step));
+  peers_.send(supervisor_, CheckpointRequested{});
+  const auto first = peers_.await<TakeSnapshot>();
+  for (const Rank rank : {0, 1, 2})
+    peers_.send(supervisor_, StateStored{first.id, rank, 3, 10, 11});
+  const auto write = peers_.await<WriteCheckpoint>();
+  peers_.send(supervisor_, CheckpointWritten{write.id, "runs/new/checkpoint/step-00000003", ""});
+  peers_.send(supervisor_, CheckpointRequested{});
+  TakeSnapshot second;
+  while (second.id <= first.id) second = peers_.await<TakeSnapshot>();
+  for (const Rank rank : {0, 2})
+    peers_.send(supervisor_, StateStored{second.id, rank, 3, 10, 11});
+  EXPECT_EQ(agent(2).answer_pings_until<ProcessLost>().process, 1);
+  const Error error = agent(1).await<RunEnded>().error;
+  EXPECT_NE(error.message.find("while others waited (--lost-after)"), std::string::npos)
+      << error.message;
+  kill(1);
+  peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+  end_of(2);
+  EXPECT_EQ(observer_->result().lost, std::vector<Rank>{1});
+}
+
 // Options are compared with the present settings before the place is free.
 TEST_F(LossTest, AnAnswerWithoutAPlaceHasTheSettings) {
   begin([](SupervisorConfig& config) {
@@ -684,7 +746,7 @@ TEST_F(LossTest, AnAnswerWithoutAPlaceHasTheSettings) {
           },
           [](const caf::error&) { FAIL() << "nothing came"; });
   peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
-  end_of(2);
+  for (const std::int32_t process : {1, 2}) end_of(process);
   observer_->result();
 }
 
@@ -705,12 +767,23 @@ TEST_F(ChangedViewTest, AllReceiveTheEndOfARankThatJoins) {
   lose_process_1();
   ASSERT_TRUE(ask_place().granted);
   peers_.send(supervisor_, process_1_returned());
-  while (peers_.await<HoldForView>().members.size() < 3) {
-  }
+  await_view_with_process_1();
   kill(1);
   EXPECT_EQ(peers_.await<PeerLost>().peer, 1);
   agree_on({0, 2});
   end_run();
+}
+
+// One that was only stopped continues, and reports that its links have ended.
+TEST_F(ChangedViewTest, AFormerProcessIsNotHeard) {
+  lose_process_1();
+  ASSERT_TRUE(ask_place().granted);
+  peers_.send(supervisor_, process_1_returned());
+  await_view_with_process_1();
+  former_.send(supervisor_, LinkLost{1, 2, "reset by peer"});
+  former_.send(supervisor_, RankFailed{{Errc::peer_down, "a former process"}});
+  end_run({1, 2});
+  EXPECT_EQ(told_.processes(), Processes{1}) << "its successor stays";
 }
 
 TEST_F(LossTest, ATraceThatCannotBeWrittenIsNoFailure) {
