@@ -168,11 +168,12 @@ class SupervisorState {
 
   void on_answer(std::int32_t process);
   void on_no_answer(std::int32_t process, const caf::error& error);
-  bool answers_late() const;
   void fail_over_link(const LinkLost& lost);
   void dismiss_process(std::int32_t process, const Error& error);
   void hear(Rank rank);
   void watch_silence();
+  // Between two words of the process; none: not known.
+  std::optional<Duration> usual_silence(std::int32_t process) const;
   void on_pong(std::int32_t process);
   bool can_lose(std::int32_t process) const;
   void lose_silent(const SilentProcesses::Silence& silence);

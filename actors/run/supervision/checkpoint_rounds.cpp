@@ -69,7 +69,7 @@ std::int64_t CheckpointRounds::begin(std::string name, Timestamp now) {
   cutting_ = true;
   final_lost_ = false;
   name_ = std::move(name);
-  news_ = now;
+  begun_ = news_ = now;
   snapshots_.clear();
   return ++id_;
 }
@@ -87,6 +87,7 @@ std::optional<WriteCheckpoint> CheckpointRounds::add(RankSnapshot& snapshot,
   snapshots_.emplace(rank, std::move(snapshot));
   if (!members.all_in(snapshots_)) return std::nullopt;
   cutting_ = false;
+  longest_cut_ = std::max(now - begun_, longest_cut_.value_or(Duration::zero()));
   writing_ = true;
   if (name_.empty()) name_ = step_name(snapshots_, members.workers());
   WriteCheckpoint write{id_, name_, {}, {members.lost().begin(), members.lost().end()}, {}};

@@ -69,6 +69,8 @@ class CheckpointRounds {
   }
   // The name of the checkpoint that is to be begun now, after the change; nothing: none is due.
   std::optional<std::string> take_postponed() { return std::exchange(postponed_, std::nullopt); }
+  // The longest time from the beginning of a cut to its last state so far; none: no cut is complete.
+  std::optional<Duration> longest_cut() const { return longest_cut_; }
   // The id of the newest cut; 0: none.
   std::int64_t newest() const { return id_; }
   // The remaining ranks without a state in this cut: "rank 1, 3".
@@ -90,7 +92,9 @@ class CheckpointRounds {
   std::int64_t id_ = 0;
   std::string name_;
   std::optional<std::string> postponed_;
-  Timestamp news_{0};  // the beginning of the cut, or its newest state
+  Timestamp begun_{0};  // the cut
+  Timestamp news_{0};   // the beginning of the cut, or its newest state
+  std::optional<Duration> longest_cut_;
   std::map<Rank, RankSnapshot> snapshots_;
 };
 

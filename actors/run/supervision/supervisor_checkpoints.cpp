@@ -27,6 +27,7 @@ void SupervisorState::begin_final_checkpoint(const std::string& name) {
 // A rank that is lost may still run; its state is of no checkpoint.
 void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
   if (members_.is_lost(snapshot.rank)) return;
+  hear(snapshot.rank);
   last_news_ = now();
   auto write = checkpoints_.add(snapshot, members_, last_news_);
   if (!write) return;

@@ -160,7 +160,8 @@ void SupervisorState::on_answer(std::int32_t process) {
 
 void SupervisorState::on_no_answer(std::int32_t process, const caf::error& error) {
   if (stage_ == Stage::closing) return;
-  const auto silence = suspects_.on_no_answer(process, now(), answers_late());
+  // An answer may wait behind the work for a state.
+  const auto silence = suspects_.on_no_answer(process, now(), checkpoints_.cutting());
   if (!silence) return;
   if (silence->over) return on_process_down(process);
   if (silence->first && error == caf::sec::request_timeout)
@@ -170,9 +171,6 @@ void SupervisorState::on_no_answer(std::int32_t process, const caf::error& error
                     process, silence->reporter, seconds_text(config_.silence)));
   self_->delayed_send(SupervisorActor{self_}, kAnswerTimeout, AskAgain{process});
 }
-
-// An answer may wait behind the work for a state.
-bool SupervisorState::answers_late() const { return checkpoints_.cutting(); }
 
 void SupervisorState::fail_over_link(const LinkLost& lost) {
   const Error error = link_error(lost, members_);

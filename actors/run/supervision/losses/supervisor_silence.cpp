@@ -17,14 +17,22 @@ void SupervisorState::hear(Rank rank) {
 void SupervisorState::watch_silence() {
   if (!silent_.watches()) return;
   const bool waits = stage_ == Stage::running && waits_.is_held_up(now(), silent_.patience());
-  if (!waits || answers_late()) return silent_.relax();
-  const auto usual = [this](std::int32_t process) { return waits_.pace_of_process(process); };
+  if (!waits) return silent_.relax();
+  const auto usual = [this](std::int32_t process) { return usual_silence(process); };
   for (const SilentProcesses::Silence& silence : silent_.find(now(), usual))
     if (can_lose(silence.process) && waits_.is_held_up(now(), silent_.patience(), silence.process))
       return lose_silent(silence);
   for (const std::int32_t process : silent_.ask(now()))
     self_->request(crew_.agent_of(process), caf::infinite, Ping{})
         .then([this, process](Pong) { on_pong(process); }, [](const caf::error&) {});
+}
+
+// An answer may wait behind the work for a state, for about as long as in a cut before.
+std::optional<Duration> SupervisorState::usual_silence(std::int32_t process) const {
+  const std::optional<Duration> step = waits_.pace_of_process(process);
+  if (!checkpoints_.cutting()) return step;
+  const std::optional<Duration> cut = checkpoints_.longest_cut();
+  return step && cut ? std::optional(std::max(*step, *cut)) : std::nullopt;
 }
 
 // It may come long after the process has been given up.

@@ -142,5 +142,30 @@ TEST(CheckpointRounds, AreOverdueWithoutNews) {
   EXPECT_TRUE(rounds.overdue(2 * timeout + Duration(1), timeout));
 }
 
+// Those that are given up do not count: they say nothing about how long a state takes.
+TEST(CheckpointRounds, KnowTheLongestCut) {
+  const RunMembers members(2);
+  const Duration second = std::chrono::seconds(1);
+  CheckpointRounds rounds(every(1));
+  Timestamp now = kStart;
+  const auto cut = [&](int seconds, bool complete) {
+    const std::int64_t id = rounds.begin("", now);
+    for (const Rank rank : {0, 1}) {
+      now += seconds * second;
+      RankSnapshot snapshot = snapshot_of(id, rank, 0);
+      if (rank == 0 || complete) rounds.add(snapshot, members, now);
+    }
+    rounds.cancel();
+    rounds.end_writing();
+  };
+  cut(9, false);
+  EXPECT_EQ(rounds.longest_cut(), std::nullopt);
+  cut(1, true);
+  EXPECT_EQ(rounds.longest_cut(), 2 * second);
+  cut(3, true);
+  cut(2, true);
+  EXPECT_EQ(rounds.longest_cut(), 6 * second);
+}
+
 }  // namespace checkpoint_rounds_test
 }  // namespace grapevine
