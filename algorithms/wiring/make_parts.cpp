@@ -120,11 +120,9 @@ CountSchedule by_round(const CountSchedule& by_epoch, double behind, double epoc
   return *schedule;
 }
 
-}  // namespace
-
 // Two, as both directions of a ring, are accepted also where they lead to one rank. Lost ranks may
 // leave fewer than were chosen.
-static Expected<void> check_peers_per_round(const SharedParts& parts, std::int32_t ranks) {
+Expected<void> check_peers_per_round(const SharedParts& parts, std::int32_t ranks) {
   if (parts.horizon.members_have_changed()) return {};
   const GraphSettings& graph = parts.plan.graph;
   const std::int64_t most = std::max(2, ranks - 1);
@@ -136,6 +134,8 @@ static Expected<void> check_peers_per_round(const SharedParts& parts, std::int32
                        ": choose at most " + std::to_string(most));
   return {};
 }
+
+}  // namespace
 
 Expected<void> make_graph(SharedParts& parts, std::int32_t ranks) {
   if (auto fits = check_peers_per_round(parts, ranks); !fits) return fits;

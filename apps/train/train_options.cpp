@@ -84,9 +84,8 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
   add_option(
       app, "lost-after", options.lost_after_s,
       "seconds after which a process that answers nothing while others wait counts as lost, where "
-      "the run continues without it; more where its steps usually take longer; 0: after --timeout, "
-      "as "
-      "under launchers that end the job with any of its processes");
+      "the run continues without it; more where its steps usually take longer; 0: after "
+      "--timeout, as under launchers that end the job with any of its processes");
   add_option(
       app, "min-ranks", options.min_ranks,
       "ranks that train, below which a run that loses ranks ends; 0: more than half of those that "
