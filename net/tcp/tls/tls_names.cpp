@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <openssl/x509v3.h>
 
-#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -42,8 +41,11 @@ std::string without_zone_or_dot(const std::string& host) {
 bool names_host(X509* certificate, const std::string& host) {
   if (host.empty() || host.front() == '.') return false;
   if (const auto address = address_in_numbers(host)) {
-    const std::vector<std::string> names = names_of(certificate);
-    return std::find(names.begin(), names.end(), *address) != names.end();
+    // Certificates of other tools may have an IPv4 address in IPv6; of IPv6 this is no address.
+    const auto has = [certificate](const std::string& form) {
+      return X509_check_ip_asc(certificate, form.c_str(), 0) == 1;
+    };
+    return has(*address) || has("::ffff:" + *address);
   }
   constexpr unsigned kFlags =
       X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS;
