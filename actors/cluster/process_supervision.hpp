@@ -16,10 +16,6 @@ namespace grapevine {
 // process; after it they may continue without a lost one.
 inline constexpr char kReportBeginVariable[] = "GRAPEVINE_REPORT_BEGIN";
 
-// Set for process 0 of `train` where the launcher ends the job as soon as one of its processes
-// ends: then a silent process is worth more patience.
-inline constexpr char kLossEndsJobVariable[] = "GRAPEVINE_LOSS_ENDS_JOB";
-
 struct RunBegin {
   std::int32_t processes = 1;  // that begin it
   std::int32_t places = 1;     // for processes: more may join it later

@@ -27,6 +27,7 @@
 #include "apps/launch/child_process.hpp"
 #include "apps/launch/launch_job.hpp"
 #include "apps/launch/launch_plan.hpp"
+#include "apps/launched/launcher_environment.hpp"
 #include "apps/train/options/given_run.hpp"
 #include "messages/text/names.hpp"
 #include "net/addresses.hpp"

@@ -412,10 +412,7 @@ bool pmi_differs_from_slurm(const Reader& reader) {
   return !same("PMI_RANK", "SLURM_PROCID") || !same("PMI_SIZE", "SLURM_NTASKS");
 }
 
-}  // namespace
-
-Expected<std::optional<LaunchedProcess>> read_launcher_environment(const Variables& variable) {
-  const Reader reader(variable);
+Result read_place(const Reader& reader) {
   if (reader.has("RANK") || reader.has("WORLD_SIZE")) return read_torchrun(reader);
   if (speaks(reader, kOpenMpi)) return read_mpi(reader, kOpenMpi, "Open MPI");
   const bool pmi = speaks(reader, kPmi);
@@ -423,6 +420,23 @@ Expected<std::optional<LaunchedProcess>> read_launcher_environment(const Variabl
     return read_slurm(reader);
   if (pmi) return read_mpi(reader, kPmi, "PMI");
   return std::optional<LaunchedProcess>();
+}
+
+// `launch`, mpirun and torchrun, and srun with --kill-on-bad-exit.
+bool ends_with_any_process(const Reader& reader) {
+  for (const char* name : {kLossEndsJobVariable, kOpenMpi.processes, "TORCHELASTIC_RUN_ID"})
+    if (reader.has(name)) return true;
+  constexpr char kKillBadExit[] = "SLURM_KILL_BAD_EXIT";
+  return reader.has(kKillBadExit) && reader.text(kKillBadExit) != "0";
+}
+
+}  // namespace
+
+Expected<std::optional<LaunchedProcess>> read_launcher_environment(const Variables& variable) {
+  const Reader reader(variable);
+  Result launched = read_place(reader);
+  if (launched && *launched) (*launched)->ends_with_any_process = ends_with_any_process(reader);
+  return launched;
 }
 
 }  // namespace grapevine

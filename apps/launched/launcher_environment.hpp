@@ -20,7 +20,11 @@ struct LaunchedProcess {
   std::string listen_host;  // there, where that is not what `head_host` leads to; else empty
   std::string launcher;     // for messages: "torchrun", "SLURM", "Open MPI", "PMI"
   std::string job;  // the launcher's own name for the job, the same in all processes; or empty
+  bool ends_with_any_process = false;  // the launcher ends the job once one of its processes ends
 };
+
+// Set for process 0 of `train` by `launch` where that is so.
+inline constexpr char kLossEndsJobVariable[] = "GRAPEVINE_LOSS_ENDS_JOB";
 
 // Beside MASTER_ADDR: where process 0 listens, if the others reach it at several addresses.
 inline constexpr char kListenVariable[] = "GRAPEVINE_LISTEN_HOST";

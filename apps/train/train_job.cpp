@@ -335,7 +335,7 @@ Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
   job.run.timeout = from_seconds(o.timeout_s);
   job.run.first_timeout = first_step_limit(o);
   if (o.stall_abort_s > 0) job.run.stall_abort = from_seconds(o.stall_abort_s);
-  job.run.lost_after = silence_of_lost_process(o);
+  job.run.lost_after = silence_of_lost_process(job);
   if (job.is_head()) warn_of_parts(job);
   if (job.processes.is_member()) return job;
   if (auto made = (maker.folders ? maker.folders : make_folders)(job); !made) return made.error();

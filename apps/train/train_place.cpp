@@ -296,21 +296,10 @@ Expected<void> find_place(TrainJob& job) {
   return {};
 }
 
-namespace {
-
-// `launch`, mpirun, torchrun, and srun with --kill-on-bad-exit.
-bool launcher_ends_job_with_any_process() {
-  for (const char* name : {kLossEndsJobVariable, "OMPI_COMM_WORLD_SIZE", "TORCHELASTIC_RUN_ID"})
-    if (std::getenv(name) != nullptr) return true;
-  const char* const kills = std::getenv("SLURM_KILL_BAD_EXIT");
-  return kills != nullptr && std::string(kills) != "0";
-}
-
-}  // namespace
-
-std::optional<Duration> silence_of_lost_process(const TrainOptions& options) {
-  if (options.lost_after_s <= 0 || launcher_ends_job_with_any_process()) return std::nullopt;
-  return from_seconds(options.lost_after_s);
+std::optional<Duration> silence_of_lost_process(const TrainJob& job) {
+  const double seconds = job.options.lost_after_s;
+  const bool ends = job.launched && job.launched->ends_with_any_process;
+  return seconds > 0 && !ends ? std::optional(from_seconds(seconds)) : std::nullopt;
 }
 
 Expected<void> make_transport(TrainJob& job) {

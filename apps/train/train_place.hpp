@@ -17,8 +17,9 @@ inline constexpr int kMaxThreads = 256;            // of each worker
 Expected<void> find_place(TrainJob& job);
 
 // After which a process that answers nothing while others wait counts as lost; none: only after the
-// timeout, as asked for, or as the launcher ends the job with any of its processes.
-std::optional<Duration> silence_of_lost_process(const TrainOptions& options);
+// timeout, as asked for, or as the launcher ends the job with any of its processes. REQUIRES:
+// find_place().
+std::optional<Duration> silence_of_lost_process(const TrainJob& job);
 
 // Makes job.run.transport, and job.run.cluster where there are several processes. REQUIRES:
 // find_place(), make_folders(). Errors: no such interface, no socket.

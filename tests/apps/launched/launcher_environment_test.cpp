@@ -381,5 +381,21 @@ TEST(LauncherEnvironment, ThePortBehindTorchrunsOwn) {
   EXPECT_EQ((*read(kTorchrun))->head_port, 29400) << "the variables by hand";
 }
 
+// Where nothing says so, the other processes outlive one that ends.
+TEST(LauncherEnvironment, SomeLaunchersEndTheJobWithAnyProcess) {
+  const auto ends = [](const Environment& environment) {
+    const auto launched = read(environment);
+    return launched && *launched && (*launched)->ends_with_any_process;
+  };
+  EXPECT_FALSE(ends(kTorchrun));
+  EXPECT_TRUE(ends(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}})));
+  EXPECT_TRUE(ends(with(kTorchrun, {{kLossEndsJobVariable, "1"}})));
+  EXPECT_FALSE(ends(kSlurm));
+  EXPECT_FALSE(ends(with(kSlurm, {{"SLURM_KILL_BAD_EXIT", "0"}})));
+  EXPECT_TRUE(ends(with(kSlurm, {{"SLURM_KILL_BAD_EXIT", "1"}})));
+  EXPECT_TRUE(ends(kOpenMpi));
+  EXPECT_FALSE(ends({{kLossEndsJobVariable, "1"}})) << "no launcher speaks";
+}
+
 }  // namespace launcher_environment_test
 }  // namespace grapevine
