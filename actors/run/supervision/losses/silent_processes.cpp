@@ -25,7 +25,7 @@ std::vector<std::int32_t> SilentProcesses::ask(Timestamp now) {
 }
 
 std::vector<SilentProcesses::Silence> SilentProcesses::find(Timestamp now,
-                                                            const UsualPace& usual) const {
+                                                            const PaceOf& usual) const {
   std::vector<Silence> silent;
   if (now - looked_ > patience()) return silent;  // answers may wait to be read
   for (const auto& [process, of] : processes_) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "actors/run/supervision/waits/usual_pace.hpp"
 #include "messages/time.hpp"
 
 namespace grapevine {
@@ -19,10 +20,10 @@ namespace grapevine {
 // the others then wait to be read. `now`: of the caller's clock. Sends nothing. Not thread-safe.
 class SilentProcesses {
  public:
-  static constexpr int kFactor = 5;
+  static constexpr int kFactor = UsualPace::kUnusualFactor;
 
   // The usual time between two words of a process; none: not known, and `most` counts.
-  using UsualPace = std::function<std::optional<Duration>(std::int32_t process)>;
+  using PaceOf = std::function<std::optional<Duration>(std::int32_t process)>;
 
   SilentProcesses() = default;  // no process is ever lost
   // REQUIRES: 0 < least <= most.
@@ -47,7 +48,7 @@ class SilentProcesses {
     Duration length{0};  // since its last word
   };
   // Those that count as lost, the longest silence first.
-  std::vector<Silence> find(Timestamp now, const UsualPace& usual) const;
+  std::vector<Silence> find(Timestamp now, const PaceOf& usual) const;
 
  private:
   struct Process {

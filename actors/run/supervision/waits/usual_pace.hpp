@@ -18,6 +18,9 @@ namespace grapevine {
 // Not thread-safe.
 class UsualPace {
  public:
+  // A step or a silence of so many usual steps is unusual.
+  static constexpr int kUnusualFactor = 5;
+
   // A step took so long, from the end of the rank's step before it.
   void add(Rank rank, Duration step);
   // None before its first step.

@@ -27,7 +27,7 @@ struct WaitLimits {
 // may have waited for the state. `now`: of the caller's clock. Sends nothing. Not thread-safe.
 class WaitWatch {
  public:
-  static constexpr int kFactor = 5;
+  static constexpr int kFactor = UsualPace::kUnusualFactor;
   // A rank without an answer for longer does not answer.
   static constexpr Duration kAnswerTime = std::chrono::milliseconds(1500);
 

@@ -15,7 +15,7 @@ constexpr Duration kSecond = std::chrono::seconds(1);
 constexpr Duration kTick = std::chrono::milliseconds(125);
 constexpr Duration kLeast = 3 * kSecond, kMost = 60 * kSecond;
 
-SilentProcesses::UsualPace pace(std::optional<Duration> usual) {
+SilentProcesses::PaceOf pace(std::optional<Duration> usual) {
   return [usual](std::int32_t) { return usual; };
 }
 
