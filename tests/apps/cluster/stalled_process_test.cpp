@@ -17,13 +17,11 @@ namespace stalled_process_test {
 
 namespace fs = std::filesystem;
 
+// UCX over tcp: see cluster_test::kUcxBetweenHosts.
 Process start(int process, int processes, std::uint16_t port,
               const std::vector<std::string>& arguments) {
-  ProcessOptions options;
-  options.environment = {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port),
-                         "RANK=" + std::to_string(process),
-                         "WORLD_SIZE=" + std::to_string(processes), cluster_test::kUcxBetweenHosts};
-  return Process(arguments, options);
+  return cluster_test::start("torchrun", process, processes, port, arguments,
+                             {cluster_test::kUcxBetweenHosts});
 }
 
 TEST(StalledProcess, IsNamedAndEndsTheRun) {
@@ -90,7 +88,6 @@ TEST_P(StalledProcesses, CountsAsLostWhileOthersWait) {
   EXPECT_EQ(returned.exit_code, 0) << returned.describe() << ended.describe();
 }
 
-// UCX over tcp: see cluster_test::kUcxBetweenHosts.
 INSTANTIATE_TEST_SUITE_P(Transports, StalledProcesses, testing::Values("tcp", "shm", "ucx"),
                          [](const auto& info) { return info.param; });
 

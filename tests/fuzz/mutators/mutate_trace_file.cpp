@@ -103,22 +103,9 @@ void change_byte(std::string& frame, Rng& rng) {
 }
 
 void change(Frames& frames, Rng& rng) {
-  const auto place = [&frames, &rng] {
-    return frames.begin() + static_cast<std::ptrdiff_t>(rng() % (frames.size() + 1));
-  };
   const auto kind = frames.empty() ? 0 : rng() % 6;
-  if (kind <= 1) {
-    frames.insert(place(), any_frame(rng));
-  } else if (kind == 2) {
-    frames.erase(frames.begin() + static_cast<std::ptrdiff_t>(rng() % frames.size()));
-  } else if (kind == 3) {
-    const std::string again = any_of(frames, rng);
-    frames.insert(place(), again);
-  } else if (kind == 4) {
-    std::swap(any_of(frames, rng), any_of(frames, rng));
-  } else {
-    change_byte(any_of(frames, rng), rng);
-  }
+  const auto make = [&rng] { return any_frame(rng); };
+  if (!change_entries(frames, kind, make, rng)) change_byte(any_of(frames, rng), rng);
 }
 
 Frames frames_of(std::string_view file) {

@@ -2,9 +2,12 @@
 // behind it. Each returns another input, which differs from the given one by a few changes of this
 // kind; equal states of `rng` give equal mutants.
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -36,6 +39,27 @@ std::string mutate_trace_file(std::string_view input, Rng& rng);
 template <class Values>
 auto& any_of(Values& values, Rng& rng) {
   return values[rng() % values.size()];
+}
+
+// Lines of a text, or frames of a file: inserts one of make(), removes, repeats or exchanges some.
+// False: it has done nothing, as `kind` is above 4. REQUIRES: entries, or a kind of 0 or 1.
+template <class Make>
+bool change_entries(std::vector<std::string>& entries, std::uint64_t kind, const Make& make,
+                    Rng& rng) {
+  const auto place = [&entries, &rng] {
+    return entries.begin() + static_cast<std::ptrdiff_t>(rng() % (entries.size() + 1));
+  };
+  if (kind <= 1) {
+    entries.insert(place(), make());
+  } else if (kind == 2) {
+    entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(rng() % entries.size()));
+  } else if (kind == 3) {
+    const std::string again = any_of(entries, rng);
+    entries.insert(place(), again);
+  } else if (kind == 4) {
+    std::swap(any_of(entries, rng), any_of(entries, rng));
+  }
+  return kind <= 4;
 }
 
 }  // namespace grapevine::fuzzing

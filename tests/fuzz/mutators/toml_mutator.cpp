@@ -97,24 +97,13 @@ void change_digit(std::string& line, Rng& rng) {
 }
 
 void change(Lines& lines, const Lines& known, Rng& rng) {
-  const auto place = [&lines, &rng] {
-    return lines.begin() + static_cast<std::ptrdiff_t>(rng() % (lines.size() + 1));
-  };
   const auto kind = lines.empty() ? 0 : rng() % 8;
-  if (kind <= 1) {
-    lines.insert(place(), any_of(known, rng));
-  } else if (kind == 2) {
-    lines.erase(lines.begin() + static_cast<std::ptrdiff_t>(rng() % lines.size()));
-  } else if (kind == 3) {
-    const std::string again = any_of(lines, rng);
-    lines.insert(place(), again);
-  } else if (kind == 4) {
-    std::swap(any_of(lines, rng), any_of(lines, rng));
-  } else if (kind == 5) {
+  const auto make = [&] { return any_of(known, rng); };
+  if (change_entries(lines, kind, make, rng)) return;
+  if (kind == 5)
     change_digit(any_of(lines, rng), rng);
-  } else {
+  else
     assign(any_of(lines, rng), lines, known, rng);
-  }
 }
 
 }  // namespace

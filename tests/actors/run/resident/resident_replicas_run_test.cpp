@@ -18,6 +18,7 @@ namespace resident_replicas_run_test {
 
 using resident::put_on_devices;
 using resident::run_well;
+using resident::traffic_of_step;
 using testing::IsEmpty;
 using virtual_run_test::kPresets;
 using virtual_run_test::make_run;
@@ -83,30 +84,14 @@ TEST_F(ResidentReplicasRun, EveryPresetHasTheBitsOfTheHost) {
 }
 
 TEST_F(ResidentReplicasRun, MovesNoModelOverTheHostsLink) {
-  // Bytes of a longer run beyond those of a shorter one: start and end cancel.
-  const auto bytes = [](const std::string& preset, bool grouped, bool resident, Step steps) {
-    Scenario scenario;
-    scenario.preset = preset;
-    scenario.steps = steps;
-    scenario.steps_per_epoch = 1000;  // no epoch ends within
-    RunConfig run = make_replicated(scenario, grouped, resident, &plain_layers);
-    run.evaluator = nullptr;
-    fake::reset();
-    run_well(std::move(run));
-    return fake::traffic();
-  };
-  constexpr Step kMore = 10;
-  constexpr std::uint64_t kRanks = 4;
   const std::uint64_t model = make_tiny(tiny_config(plain_layers))->initial_parameters().nbytes();
   for (const std::string preset : {"osgp", "sgp"})
     for (const bool grouped : {false, true}) {
       SCOPED_TRACE(testing::Message() << preset << ", grouped " << grouped);
       const auto of_step = [&](bool resident) {
-        const fake::Traffic few = bytes(preset, grouped, resident, 10);
-        const fake::Traffic many = bytes(preset, grouped, resident, 10 + kMore);
-        constexpr std::uint64_t kSteps = kMore * kRanks;
-        return fake::Traffic{(many.up - few.up) / kSteps, (many.down - few.down) / kSteps,
-                             (many.across - few.across) / kSteps, 0};
+        return traffic_of_step(preset, [&](const Scenario& scenario) {
+          return make_replicated(scenario, grouped, resident, &plain_layers);
+        });
       };
       const fake::Traffic here = of_step(true), host = of_step(false);
       EXPECT_LT(here.down, 128u) << "loss and accuracies of two devices";

@@ -25,6 +25,7 @@ namespace resident_run_test {
 using resident::make_resident;
 using resident::put_on_devices;
 using resident::run_well;
+using resident::traffic_of_step;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -300,32 +301,20 @@ TEST_F(ResidentRun, CheckpointsAreTheSameAndResumeInEitherPlace) {
 }
 
 TEST_F(ResidentRun, MovesNoModelOverTheHostsLink) {
-  // Bytes of a longer run beyond those of a shorter one: start and end cancel.
-  const auto bytes = [](bool resident, Step steps) {
-    Scenario scenario;
-    scenario.preset = "osgp";
-    scenario.steps = steps;
-    scenario.steps_per_epoch = 1000;  // no epoch ends within
-    RunConfig run = make_run(scenario);
-    run.evaluator = nullptr;
-    for (Rank rank = 0; rank < run.workers(); ++rank) {
-      TorchComputeConfig config = tiny_config(plain_layers, rank, run.workers());
-      config.runtime = fake::open_device(0, "the worker of rank " + std::to_string(rank));
-      run.computes[static_cast<std::size_t>(rank)] = make_tiny(std::move(config));
-    }
-    if (resident) put_on_devices(run, 1);
-    fake::reset();
-    run_well(std::move(run));
-    return fake::traffic();
+  const auto of_step = [](bool resident) {
+    const fake::Traffic traffic = traffic_of_step("osgp", [&](const Scenario& scenario) {
+      RunConfig run = make_run(scenario);
+      for (Rank rank = 0; rank < run.workers(); ++rank) {
+        TorchComputeConfig config = tiny_config(plain_layers, rank, run.workers());
+        config.runtime = fake::open_device(0, "the worker of rank " + std::to_string(rank));
+        run.computes[static_cast<std::size_t>(rank)] = make_tiny(std::move(config));
+      }
+      if (resident) put_on_devices(run, 1);
+      return run;
+    });
+    return std::pair(traffic.up, traffic.down);
   };
-  constexpr Step kMore = 10;
-  constexpr std::uint64_t kRanks = 4;
   const std::uint64_t model = make_tiny(tiny_config(plain_layers))->initial_parameters().nbytes();
-  const auto of_step = [&](bool resident) {
-    const fake::Traffic few = bytes(resident, 10), many = bytes(resident, 10 + kMore);
-    return std::pair((many.up - few.up) / (kMore * kRanks),
-                     (many.down - few.down) / (kMore * kRanks));
-  };
   const auto [up, down] = of_step(true);
   const auto [host_up, host_down] = of_step(false);
   EXPECT_LT(down, 64u) << "loss and accuracies";

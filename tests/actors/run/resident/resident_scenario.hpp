@@ -2,6 +2,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -42,6 +43,30 @@ inline RunResult run_well(RunConfig config) {
   RunResult result = run_virtual(std::move(config), std::make_shared<virtual_run_test::Quiet>());
   EXPECT_FALSE(result.error) << result.error->message;
   return result;
+}
+
+// Bytes of a step of one rank, in the run that `make` makes of a scenario in which no epoch ends:
+// those of a longer run beyond those of a shorter one, so that start and end cancel.
+template <class Make>
+fake::Traffic traffic_of_step(const std::string& preset, const Make& make) {
+  constexpr Step kFew = 10, kMore = 10;
+  std::uint64_t ranks = 0;
+  const auto traffic = [&](Step steps) {
+    virtual_run_test::Scenario scenario;
+    scenario.preset = preset;
+    scenario.steps = steps;
+    scenario.steps_per_epoch = 1000;
+    RunConfig run = make(scenario);
+    run.evaluator = nullptr;
+    ranks = static_cast<std::uint64_t>(run.workers());
+    fake::reset();
+    run_well(std::move(run));
+    return fake::traffic();
+  };
+  const fake::Traffic few = traffic(kFew), many = traffic(kFew + kMore);
+  const std::uint64_t steps = static_cast<std::uint64_t>(kMore) * ranks;
+  return {(many.up - few.up) / steps, (many.down - few.down) / steps,
+          (many.across - few.across) / steps, (many.up_in_place - few.up_in_place) / steps};
 }
 
 // A device that does not answer.

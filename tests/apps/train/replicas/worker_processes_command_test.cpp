@@ -42,6 +42,20 @@ ProcessResult run_quietly(const Arguments& arguments) {
   return run_process(arguments, options);
 }
 
+// One of the processes of a machine, as torchrun starts them. `more`: variables beside those.
+std::unique_ptr<Process> started(int number, int processes, std::uint16_t port,
+                                 const Arguments& command, const Arguments& more,
+                                 const std::string& program = GRAPEVINE_EXECUTABLE) {
+  const std::string rank = std::to_string(number), count = std::to_string(processes);
+  ProcessOptions options;
+  options.program = program;
+  options.environment = {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port),
+                         "RANK=" + rank,          "WORLD_SIZE=" + count,
+                         "LOCAL_RANK=" + rank,    "LOCAL_WORLD_SIZE=" + count};
+  options.environment.insert(options.environment.end(), more.begin(), more.end());
+  return std::make_unique<Process>(command, options);
+}
+
 // Of the summary, what training has computed and how many gradients it took.
 std::vector<std::string> losses_of(const fs::path& out) {
   const json summary = summary_of(out);
@@ -149,16 +163,10 @@ TEST(WorkerProcessesCommand, AProcessThatDiesWhileTheOthersJoinAGroupEndsThem) {
   const TemporaryDirectory folder;
   const std::uint16_t port = cluster_test::free_port();
   const auto start = [&](int number) {
-    const std::string rank = std::to_string(number);
-    ProcessOptions options;
-    options.program = GRAPEVINE_FAKE_GPUS;
-    options.environment = {"MASTER_ADDR=127.0.0.1",  "MASTER_PORT=" + std::to_string(port),
-                           "RANK=" + rank,           "WORLD_SIZE=2",
-                           "LOCAL_RANK=" + rank,     "LOCAL_WORLD_SIZE=2",
-                           "GRAPEVINE_JOB_TOKEN=t3", "GRAPEVINE_FAKE_GROUPS=dies"};
-    return std::make_unique<Process>(with(small_run("sgp", folder.path() / "out"),
-                                          {"--device", "cuda", "--processes-per-worker", "2"}),
-                                     options);
+    return started(number, 2, port,
+                   with(small_run("sgp", folder.path() / "out"),
+                        {"--device", "cuda", "--processes-per-worker", "2"}),
+                   {"GRAPEVINE_JOB_TOKEN=t3", "GRAPEVINE_FAKE_GROUPS=dies"}, GRAPEVINE_FAKE_GPUS);
   };
   const auto lead = start(0), member = start(1);
   EXPECT_EQ(member->wait().signal, SIGKILL);
@@ -179,15 +187,9 @@ class LongJob {
         with(small_run("sgp", out), {"--steps", "1000000", "--checkpoint-every", "0.02",
                                      "--processes-per-worker", "2", "--timeout", "60"});
     const std::uint16_t port = cluster_test::free_port();
-    for (int i = 0; i < 4; ++i) {
-      ProcessOptions options;
-      const std::string number = std::to_string(i);
-      options.environment = {"MASTER_ADDR=127.0.0.1",  "MASTER_PORT=" + std::to_string(port),
-                             "RANK=" + number,         "WORLD_SIZE=4",
-                             "LOCAL_RANK=" + number,   "LOCAL_WORLD_SIZE=4",
-                             "GRAPEVINE_JOB_TOKEN=t1", cluster_test::kUcxBetweenHosts};
-      processes_.push_back(std::make_unique<Process>(command, options));
-    }
+    for (int i = 0; i < 4; ++i)
+      processes_.push_back(
+          started(i, 4, port, command, {"GRAPEVINE_JOB_TOKEN=t1", cluster_test::kUcxBetweenHosts}));
   }
   Process& process(int number) { return *processes_.at(static_cast<std::size_t>(number)); }
   bool has_begun() const { return cluster_test::has_begun(out_); }
@@ -327,17 +329,10 @@ TEST(WorkerProcessesCommand, ProcessesWithOtherOptionsAreRefused) {
   const TemporaryDirectory folder;
   const std::uint16_t port = cluster_test::free_port();
   const auto start = [&](int number, const std::string& seed) {
-    ProcessOptions options;
-    options.environment = {"MASTER_ADDR=127.0.0.1",
-                           "MASTER_PORT=" + std::to_string(port),
-                           "RANK=" + std::to_string(number),
-                           "WORLD_SIZE=2",
-                           "LOCAL_RANK=" + std::to_string(number),
-                           "LOCAL_WORLD_SIZE=2",
-                           "GRAPEVINE_JOB_TOKEN=t2"};
-    return std::make_unique<Process>(with(small_run("sgp", folder.path() / "run"),
-                                          {"--processes-per-worker", "2", "--seed", seed}),
-                                     options);
+    return started(number, 2, port,
+                   with(small_run("sgp", folder.path() / "run"),
+                        {"--processes-per-worker", "2", "--seed", seed}),
+                   {"GRAPEVINE_JOB_TOKEN=t2"});
   };
   const auto lead = start(0, "1"), member = start(1, "2");
   const ProcessResult at_lead = lead->wait(), at_member = member->wait();
