@@ -4,13 +4,13 @@
 Usage: churn.py GRAPEVINE [--seconds S] [--processes N] [--algorithm NAME…] [--every A:B] [--seed N]
                 [--transport NAME] [--restarts N] [--checkpoint-every EPOCHS]
                 [--model NAME] [--data NAME] [--batch-size B] [--lr LR] [--delay TEXT]
-                [--stopped SHARE]
+                [--stopped SHARE] [--lost-after S]
 
 Every A to B seconds a random process other than the first is killed by SIGKILL, or, with the
 probability SHARE, stopped by SIGSTOP for the rest of the run, and another one is started in its
-place at once. An undisturbed run of as many steps follows. `--delay` is that of the runs, for steps
-that take time and few cores. Per algorithm, from
-metrics.csv and the log of process 0:
+place at once. An undisturbed run of as many steps follows, without `--delay`, which makes the steps
+of the disturbed one take time and few cores. Per algorithm, from metrics.csv and the log of process
+0:
 
   kills       and how many of them were followed by a return
   after kill  seconds from a kill to the next completed step of another rank: median, 99th percentile
@@ -49,7 +49,8 @@ def free_port():
 class Job:
     """The processes of one run."""
 
-    def __init__(self, options, algorithm, out, steps, checkpoint_every=0, resume=False):
+    def __init__(self, options, algorithm, out, steps, checkpoint_every=0, resume=False,
+                 delay=""):
         self.options, self.out = options, out
         self.port, self.token = free_port(), secrets.token_hex(16)
         self.command = [options.grapevine, "train", "--algorithm", algorithm, "--model",
@@ -59,8 +60,10 @@ class Job:
                         "--checkpoint-every", str(checkpoint_every), "--threads", "1",
                         "--lr", options.lr, "--min-ranks", str(1 if not checkpoint_every else
                                                            options.processes), "--out", out]
-        if options.delay:
-            self.command += ["--delay", options.delay]
+        if delay:
+            self.command += ["--delay", delay]
+        if options.lost_after:
+            self.command += ["--lost-after", options.lost_after]
         if resume:
             self.command += ["--resume", out]
         self.log = open(out + ".log", "a", encoding="utf-8")
@@ -117,7 +120,7 @@ def wait_for_steps(out, process):
 
 def disturbed(options, algorithm, folder, rng):
     out = os.path.join(folder, algorithm)
-    job = Job(options, algorithm, out, 10**8)
+    job = Job(options, algorithm, out, 10**8, delay=options.delay)
     wait_for_steps(out, job.processes[0])
     first, rows = time.monotonic(), rows_of(out)
     zero = first - rows[-1][0]  # of the run's clock, on this one
@@ -245,6 +248,7 @@ def main():
     parser.add_argument("--every", default="0.5:2")
     parser.add_argument("--stopped", type=float, default=0)
     parser.add_argument("--delay", default="")
+    parser.add_argument("--lost-after", default="")
     parser.add_argument("--algorithm", nargs="+", default=["ar", "sgp", "ad-psgd", "eager-majority"])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--transport", default="tcp")
