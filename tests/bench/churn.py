@@ -17,6 +17,8 @@ of the disturbed one take time and few cores. Per algorithm, from metrics.csv an
   standstill  the longest time without a step of any rank
   return      seconds from the start of a process to its first step: median
   ledger      produced = applied + pending + dropped + destroyed, or by how much not
+  stopped     and how many processes counted as lost by their silence: some are killed or replaced
+              before
   loss        of the disturbed run, over that of the undisturbed one at equal samples: means of the
               last fiftieth of the steps, so take data whose loss does not tend to 0, as `hyperplane`
 
@@ -134,10 +136,13 @@ def disturbed(options, algorithm, folder, rng):
         if job.processes[0].poll() is not None:
             raise SystemExit("the run has ended: see " + out + ".log")
     time.sleep(5)  # the last one returns
+    stopped = len(job.stopped)
     code = job.end()
     with open(os.path.join(out, "summary.json"), encoding="utf-8") as file:
         summary = json.load(file)
-    return code, kills, rows_of(out), summary
+    with open(out + ".log", encoding="utf-8") as log:
+        silent = log.read().count("it counts as lost")
+    return code, kills, rows_of(out), summary, f"{stopped} / {silent}"
 
 
 def seconds_after(kills, rows):
@@ -266,10 +271,10 @@ def main():
         shutil.rmtree(folder)
         return
     print("algorithm       kills returns  after kill p50  p99  standstill  return p50  ledger  loss"
-          "  destroyed")
+          "  destroyed  stopped / silent")
     for algorithm in options.algorithm:
         rng = random.Random(options.seed)
-        code, kills, rows, summary = disturbed(options, algorithm, folder, rng)
+        code, kills, rows, summary, silent = disturbed(options, algorithm, folder, rng)
         counts = summary["contributions"]
         off = counts["produced"] - sum(counts[state] for state in
                                        ("applied", "pending", "dropped", "destroyed"))
@@ -281,7 +286,7 @@ def main():
         loss = mean_loss(rows) / undisturbed_loss(options, algorithm, folder, steps)
         print(f"{algorithm:15s} {len(kills):5d} {len(back):7d}  {quantile(gaps, 0.5):14.2f} "
               f"{quantile(gaps, 0.99):4.1f}  {standstill:10.1f}  {quantile(back, 0.5):10.1f}  "
-              f"{'exact' if off == 0 else off:>6}  {loss:.3f}  {counts['destroyed']}"
+              f"{'exact' if off == 0 else off:>6}  {loss:.3f}  {counts['destroyed']:9d}  {silent}"
               f"{'' if code == 4 else '  exit code ' + str(code)}", flush=True)
     shutil.rmtree(folder)
 
