@@ -1,5 +1,6 @@
 #include "actors/record/ledger.hpp"
 
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -10,14 +11,14 @@ namespace {
 
 using Histogram = std::map<std::int64_t, std::int64_t>;
 
-// Adds the entries "<name>.<value>" of a saved ledger.
-Expected<void> load_histogram(const StateDict& state, const std::string& name,
+// Adds the entries "<name>.<value>" of a saved ledger, with values from `least` on.
+Expected<void> load_histogram(const StateDict& state, const std::string& name, std::int64_t least,
                               Histogram& histogram) {
   const StateDict entries = state.under(name);
   for (const auto& [text, saved] : entries.entries()) {
     const auto value = number_in<std::int64_t>(text);
     const auto* count = std::get_if<std::int64_t>(&saved);
-    if (!value || count == nullptr)
+    if (!value || *value < least || count == nullptr || *count < 0)
       return bad_input(
           "entry '" + name + "." + text +
           "' of the saved state is no count: the checkpoint is damaged, resume from another one");
@@ -94,9 +95,12 @@ StateDict Ledger::save() const {
 }
 
 Expected<void> Ledger::load(const StateDict& state) {
-  const auto in_produced = state.integer("produced"), in_committed = state.integer("committed"),
-             in_dropped = state.integer("dropped"), in_bytes = state.integer("bytes_sent"),
-             in_sent = state.integer("messages_sent"), in_samples = state.integer("samples");
+  const auto count = [&state](const char* name) {
+    return state.integer_in(name, 0, std::numeric_limits<std::int64_t>::max());
+  };
+  const auto in_produced = count("produced"), in_committed = count("committed"),
+             in_dropped = count("dropped"), in_bytes = count("bytes_sent"),
+             in_sent = count("messages_sent"), in_samples = count("samples");
   for (const auto* field :
        {&in_produced, &in_committed, &in_dropped, &in_bytes, &in_sent, &in_samples})
     if (!*field) return field->error();
@@ -106,8 +110,8 @@ Expected<void> Ledger::load(const StateDict& state) {
   bytes_sent = static_cast<std::uint64_t>(*in_bytes);
   sent_before = *in_sent;
   samples = *in_samples;
-  if (auto loaded = load_histogram(state, "staleness", staleness); !loaded) return loaded;
-  return load_histogram(state, "joined", contributed);
+  if (auto loaded = load_histogram(state, "staleness", 0, staleness); !loaded) return loaded;
+  return load_histogram(state, "joined", -1, contributed);
 }
 
 HistogramSummary summarize(const std::map<std::int64_t, std::int64_t>& histogram) {

@@ -87,6 +87,7 @@ void SupervisorState::leave_places_vacant() {
 void SupervisorState::on_step(const StepReport& report) {
   last_news_ = now();
   waits_.on_step(report.rank, last_news_);
+  view_.on_step(report.rank);
   hear(report.rank);
   if (stage_ == Stage::ended || (stopping_ && preserves_previous_run())) return;
   progress_.add(report);

@@ -175,12 +175,13 @@ class SupervisorState {
   // Between two words of the process; none: not known.
   std::optional<Duration> usual_silence(std::int32_t process) const;
   void on_pong(std::int32_t process);
-  bool can_lose(std::int32_t process) const;
   void lose_silent(const SilentProcesses::Silence& silence);
   void on_process_down(std::int32_t process);
   void on_peer_down(Rank rank, const caf::error& reason);
   void report_process_lost(std::int32_t process);
   void end_links_to(std::int32_t process);
+  std::optional<std::string> why_ends_without(const std::vector<Rank>& ranks) const;
+  bool can_lose(std::int32_t process) const;
   bool on_rank_down(Rank rank, const std::string& why);
   void note_gone(const std::vector<Rank>& ranks);
   void fail_without(Rank rank, std::string why);
@@ -189,6 +190,8 @@ class SupervisorState {
   void begin_wait_watch();
   void watch_waits();
   void fail_over_wait(const WaitWatch::Finding& finding);
+  bool changes_views() const { return config_.changes_members && stage_ == Stage::running; }
+  std::string why_no_view_without(const std::vector<Rank>& ranks) const;
   void begin_view_change();
   const char* why_joins_are_refused() const;
   void expect_process(std::int32_t process, Place& place);
@@ -220,6 +223,8 @@ class SupervisorState {
   ControlReply on_drain(Rank rank);
   std::string why_not_set(const LiveSettings& changed) const;
   std::string why_not_fit(const LiveSettings& settings) const;
+  static std::string why_not_among(const SharedParts& parts, std::vector<Rank> members,
+                                   const Horizon& horizon);
   caf::result<ControlReply> on_set(const ControlRequest& request);
 
   SupervisorActor::stateful_pointer<SupervisorState> self_ = nullptr;

@@ -69,12 +69,13 @@ Ruling JobVerdict::others_continue() {
 
 // It knows the reason of the end: the loss of another process, which all that know of it report, or
 // a request, which only process 0 reports. Where survivors continue, a stop counts more than a
-// loss.
+// loss, but not where this job asks them to end after the loss: process 0 may have begun the run
+// meanwhile.
 Ruling JobVerdict::on_said_end(const MemberEnd& member) {
   const bool lost = member.end.exit_code == kExitLost;
   const bool counts_more =
       failure_ && (lost ? failure_->code == Errc::stopped || ends_the_run(member)
-                        : survivors_continue_ && failure_->code != Errc::bad_input);
+                        : survivors_continue_ && !ending_ && failure_->code != Errc::bad_input);
   if (!failure_ || counts_more) {
     failure_ = Error{lost ? Errc::peer_down : Errc::stopped,
                      member.said.empty() ? member.text : member.said};

@@ -40,7 +40,7 @@ struct Ruling {
 //  - peer_down: a process was killed, or the connection to it was lost, or it has lost another one,
 //    which it names. A process that was killed counts more than those that lost it.
 //  - stopped: by request, with a checkpoint, as process 0 alone reports it. Where the survivors
-//    continue, it counts more than all but bad input.
+//    continue, it counts more than all but bad input, unless this job has ended the others.
 //  - failed: a process ended in another way.
 // Where the survivors continue, the end of process 0 counts more than one of another process
 // before: with success, the job has succeeded. How processes end that were asked to is ignored,

@@ -54,6 +54,25 @@ bool has_port(const std::string& name) {
   return name.find(':') != std::string::npos && !address_in_numbers(name);
 }
 
+// The name or address in "node1:29400", "fd00::1:29400" or "[fd00::1]:29400"; empty: none is.
+std::string without_port(const std::string& name) {
+  const bool in_brackets = !name.empty() && name.front() == '[';
+  const std::string bare =
+      in_brackets ? name.substr(1, name.find(']') - 1) : name.substr(0, name.rfind(':'));
+  const bool is_name = is_host_name(bare) && bare.find(':') == std::string::npos;
+  return is_name || address_in_numbers(bare) ? bare : "";
+}
+
+Error not_a_name(const std::string& host, const std::string& name) {
+  const std::string bare = without_port(name);
+  if (bare.empty() || (name.front() != '[' && !has_port(name)))
+    return bad_input("--hosts '" + host +
+                     "': expected names of machines, each with others after '=': node1=10.0.0.1");
+  return bad_input("--hosts '" + host + "': '" + name +
+                   "' is neither a name nor an address: certificates name no ports, write '" +
+                   bare + "'");
+}
+
 // Two machines with one name could each answer for the other. Names that differ in the case of
 // letters alone are one name, and so are two forms of one address.
 Expected<std::vector<CertificateTarget>> places_of(const CertificateOptions& options) {
@@ -63,14 +82,7 @@ Expected<std::vector<CertificateTarget>> places_of(const CertificateOptions& opt
   for (const std::string& host : options.hosts) {
     std::vector<std::string> names = names_of(host);
     for (const std::string& name : names) {
-      if (!is_host_name(name))
-        return bad_input("--hosts '" + host +
-                         "': expected names of machines, each with others after '=': "
-                         "node1=10.0.0.1");
-      if (has_port(name))
-        return bad_input("--hosts '" + host + "': '" + name +
-                         "' is neither a name nor an address: certificates name no ports, write '" +
-                         name.substr(0, name.find(':')) + "'");
+      if (!is_host_name(name) || has_port(name)) return not_a_name(host, name);
       if (!taken.insert(address_in_numbers(name).value_or(lower_case(name))).second)
         return bad_input("--hosts: '" + name + "' is named twice");
     }

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -16,6 +18,7 @@
 #include "actors/run/whole_epochs.hpp"
 #include "algorithms/wiring/any_level.hpp"
 #include "algorithms/wiring/longer_run.hpp"
+#include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/train/live/job_parts.hpp"
 #include "apps/train/options/option_traits.hpp"
@@ -354,6 +357,30 @@ Step last_step(const TrainJob& job) {
   return *most + static_cast<Step>(std::ceil(left * each - 1e-9));
 }
 
+// Earlier programs accepted more peers per round than there are other ranks, and took all of them.
+// The number that make_graph() asks for in their place is the same wiring.
+static std::string with_most_peers(const std::string& saved, std::int64_t most) {
+  std::string text;
+  std::istringstream entries(saved);
+  for (std::string entry; std::getline(entries, entry, ',');) {
+    const std::size_t begin = entry.find(':') + 1;  // npos + 1 is 0
+    const auto peers = number_in<std::int64_t>(entry.substr(begin));
+    if (peers && *peers > most) entry.replace(begin, std::string::npos, std::to_string(most));
+    text += (text.empty() ? "" : ",") + entry;
+  }
+  return text;
+}
+
+static void allow_most_peers(const TrainJob& job, AllowedChanges& changes) {
+  const auto saved = changes.saved.find("wiring.peers");
+  const auto now = job.run.identity.find("wiring.peers");
+  const auto nodes = count_nodes(job.run.parts->plan, job.run.workers());
+  if (saved == changes.saved.end() || now == job.run.identity.end() || !nodes) return;
+  const std::int64_t most = std::max(2, *nodes - 1);
+  if (saved->second != now->second && with_most_peers(saved->second, most) == now->second)
+    saved->second = now->second;
+}
+
 Expected<void> check_resume(TrainJob& job) {
   put_horizon_start(job.start, job.run.identity);
   if (!job.run.resume) return {};
@@ -378,6 +405,7 @@ Expected<void> check_resume(TrainJob& job) {
                      "where ranks were lost: give the same --batch-size and --accumulate, or begin "
                      "a new run with its model: --init " +
                      resume + " --out DIR");
+  allow_most_peers(job, changes);
   if (auto same = check_same_job(changes.saved, job.run.identity, resume); !same) return same;
   if (checkpoint->ranks.size() != static_cast<std::size_t>(job.run.ranks))
     return bad_input(checkpoint->path + ": holds " + std::to_string(checkpoint->ranks.size()) +

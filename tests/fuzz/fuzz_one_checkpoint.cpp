@@ -67,6 +67,10 @@ void check_ledger(const StateDict& state) {
   GRAPEVINE_CHECK(again.load(saved).ok(), "a ledger that was saved is refused");
   GRAPEVINE_CHECK(again.staleness == ledger.staleness && again.contributed == ledger.contributed,
                   "a ledger loads as another");
+  for (const auto& [name, value] : saved.entries()) {
+    const auto* count = std::get_if<std::int64_t>(&value);
+    GRAPEVINE_CHECK(count != nullptr && *count >= 0, "a count below 0 is loaded: " + name);
+  }
 }
 
 void check_view(const StateDict& state, Rank rank) {

@@ -52,8 +52,8 @@ TEST(TomlProblem, SaysWhatIsWrongAndWhatToWrite) {
                                                                   << expected;
 }
 
-// Whatever the file holds: the message is one line with the place, of bounded length, and without
-// the parser's phrase where its error is known.
+// Whatever the file holds: the message is one line with the place, of bounded length. Nearly every
+// error has words of its own; another one has the parser's phrase, in brackets.
 TEST(TomlProblem, IsOneLineForAnyText) {
   const std::string pieces[] = {"lr",  "=",  " ",  "\n", "\"",   "'",    "[", "]",
                                 "{",   "}",  ",",  "#",  "\x1b", "\xff", ".", "0",
@@ -61,6 +61,7 @@ TEST(TomlProblem, IsOneLineForAnyText) {
   constexpr std::size_t kPieces = sizeof(pieces) / sizeof(pieces[0]);
   constexpr std::size_t kLongest = 400;
   std::uint64_t state = 20260101;  // the only seed
+  int with_own_words = 0, with_phrase = 0;
   for (int round = 0; round < 5000; ++round) {
     std::string text;
     for (int i = 0; i < 12; ++i) {
@@ -72,8 +73,13 @@ TEST(TomlProblem, IsOneLineForAnyText) {
     EXPECT_EQ(message.rfind("job.toml:", 0), 0U) << text << "\n" << message;
     EXPECT_LT(message.size(), kLongest) << text << "\n" << message;
     EXPECT_NE(message.find(": ", message.find(": ") + 1), std::string::npos) << message;
+    const bool has_phrase = message.find("while parsing") != std::string::npos;
+    EXPECT_EQ(has_phrase, message.find(": no TOML (") != std::string::npos) << message;
+    ++(has_phrase ? with_phrase : with_own_words);
     for (const char c : message) EXPECT_TRUE(static_cast<unsigned char>(c) >= ' ') << text;
   }
+  EXPECT_GT(with_own_words, 4000) << "few texts have errors: little was tested";
+  EXPECT_LT(with_phrase, with_own_words / 20) << "most errors need words of their own";
 }
 
 }  // namespace toml_problem_test

@@ -49,8 +49,10 @@ Expected<std::vector<FormerLife>> former_in(const json& job) {
     if (life.ledger.dropped > life.ledger.produced - life.ledger.committed)
       return bad_input("former has more gradients committed and dropped than produced");
     if (entry.count("staleness") > 0) {
-      life.ledger.sent_before = whole(entry.at("messages"));
-      life.ledger.bytes_sent = static_cast<std::uint64_t>(whole(entry.at("bytes")));
+      const std::int64_t messages = whole(entry.at("messages")), bytes = whole(entry.at("bytes"));
+      if (messages < 0 || bytes < 0) return bad_input("former has a count below 0");
+      life.ledger.sent_before = messages;
+      life.ledger.bytes_sent = static_cast<std::uint64_t>(bytes);
       for (const json& pair : entry.at("staleness")) {
         const std::int64_t age = whole(pair.at(0)), count = whole(pair.at(1));
         if (age < 0 || count < 0) return bad_input("former has a count below 0");
@@ -69,7 +71,10 @@ Expected<RankMarks> marks_of(const json& job, const std::vector<Rank>& lost) {
   if (job.count("files") == 0) return marks;
   for (std::size_t rank = 0; rank < marks.size(); ++rank) {
     if (std::binary_search(lost.begin(), lost.end(), static_cast<Rank>(rank))) continue;
-    marks[rank] = mark_in(job["files"].at(rank_file(rank)));
+    const json& file = job["files"].at(rank_file(rank));
+    if (whole(file.at("bytes")) < 0 || whole(file.at("crc32")) < 0)
+      return bad_input("files has a number below 0 for " + rank_file(rank));
+    marks[rank] = mark_in(file);
   }
   return marks;
 }
@@ -83,7 +88,9 @@ FileMark mark_in(const json& file) {
 
 Expected<RankMarks> parse_job_json(const std::string& text, const std::string& path,
                                    Checkpoint& checkpoint) {
-  const std::string damaged = path + ": damaged: ";
+  const auto damaged = [&path](const std::string& what) {
+    return bad_input(path + ": damaged: " + what + "; use an older checkpoint");
+  };
   try {
     const json job = json::parse(text);
     if (whole(job.at("version")) != kCheckpointVersion)
@@ -91,20 +98,20 @@ Expected<RankMarks> parse_job_json(const std::string& text, const std::string& p
                        std::to_string(kCheckpointVersion) + ": use the program that wrote it");
     const std::int64_t ranks = whole(job.at("ranks"));
     if (ranks < 1 || ranks > kMaxRanks)
-      return bad_input(damaged + "ranks is " + std::to_string(ranks) + ", expected 1.." +
-                       std::to_string(kMaxRanks));
+      return damaged("ranks is " + std::to_string(ranks) + ", expected 1.." +
+                     std::to_string(kMaxRanks));
     auto lost = lost_in(job, ranks);
-    if (!lost) return bad_input(damaged + lost.error().message);
+    if (!lost) return damaged(lost.error().message);
     checkpoint.lost = *std::move(lost);
     auto former = former_in(job);
-    if (!former) return bad_input(damaged + former.error().message);
+    if (!former) return damaged(former.error().message);
     checkpoint.former = *std::move(former);
     auto marks = marks_of(job, checkpoint.lost);
-    if (!marks) return bad_input(damaged + marks.error().message);
+    if (!marks) return damaged(marks.error().message);
     checkpoint.identity = job.at("job").get<JobIdentity>();
     return marks;
   } catch (const std::exception&) {  // of the parser
-    return bad_input(damaged + "expected version, ranks, job; use an older checkpoint");
+    return damaged("expected version, ranks, job");
   }
 }
 

@@ -101,7 +101,8 @@ std::string SupervisorState::why_not_drained(Rank rank) const {
         "drain {}: it is the last rank of process 0, which takes the models of the others through "
         "it: drain others, or stop the run",
         rank);
-  return "";
+  const std::string why = why_no_view_without({rank});
+  return why.empty() ? "" : fmt::format("drain {}: {}", rank, why);
 }
 
 // Models of other processes come through a rank of process 0: one that trains, or a server that
@@ -165,15 +166,21 @@ std::string SupervisorState::why_not_fit(const LiveSettings& settings) const {
     return fmt::format(
         "{} parameter servers do not come into a running job, which has room for {}{}",
         plan.servers, config_.most_servers, advice);
+  return why_not_among(**changed, members_.remaining_ranks_that_train(), config_.horizon);
+}
+
+// Why there are no such parts for these ranks, ascending, with that horizon; empty: there are.
+std::string SupervisorState::why_not_among(const SharedParts& parts, std::vector<Rank> members,
+                                           const Horizon& horizon) {
   MemberChange same;
-  same.before.resize(static_cast<std::size_t>(members_.remaining_workers()));
+  same.before.resize(members.size());
   std::iota(same.before.begin(), same.before.end(), 0);
-  same.members = members_.remaining_ranks_that_train();
-  if (node_size(plan) > 1)
-    same.nodes_before.resize(first_of_each_node(same.members, plan.hierarchy).size());
+  if (node_size(parts.plan) > 1)
+    same.nodes_before.resize(first_of_each_node(members, parts.plan.hierarchy).size());
   std::iota(same.nodes_before.begin(), same.nodes_before.end(), 0);
-  same.horizon = config_.horizon;
-  const auto among = parts_among(**changed, same);
+  same.members = std::move(members);
+  same.horizon = horizon;
+  const auto among = parts_among(parts, same);
   return among ? "" : among.error().message;
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "actors/record/resume_hint.hpp"
 #include "actors/run/supervisor.hpp"
@@ -21,11 +22,31 @@ Duration interval_after(std::int64_t rounds) {
 
 }  // namespace
 
+// Why the others cannot continue among themselves, as far as is known before they have closed their
+// view; empty: they can. A rank that receives the state of training may have it already.
+std::string SupervisorState::why_no_view_without(const std::vector<Rank>& ranks) const {
+  if (!changes_views()) return "";
+  if (!view_.has_donor(ranks)) return "no other rank is known to have the whole state of training";
+  if (!config_.change) return "";
+  const auto parts = config_.change(settings_);
+  if (!parts) return parts.error().message;
+  const std::vector<Rank> all = members_.remaining_ranks_that_train();
+  std::vector<Rank> others;
+  std::set_difference(all.begin(), all.end(), ranks.begin(), ranks.end(),
+                      std::back_inserter(others));
+  const Horizon& now = config_.horizon;
+  const auto before = static_cast<std::int32_t>(all.size());
+  const auto after = static_cast<std::int32_t>(others.size());
+  const std::string why = why_not_among(**parts, std::move(others),
+                                        now.among(before, after, now.first_step, now.first_epoch));
+  return why.empty() ? "" : "the other ranks do not continue by themselves: " + why;
+}
+
 // The remaining ranks continue among themselves. Where all have taken their last step there is
 // nothing to continue. A gradient that is computed while nobody is lost has its exchange, and is
 // not computed again; after a loss its exchange could not end.
 void SupervisorState::begin_view_change() {
-  if (!config_.changes_members || stage_ != Stage::running) return;
+  if (!changes_views()) return;
   interrupt_checkpoint();
   if (config_.models.changes_by_mean && !wiring_.in_progress()) wiring_.begin(settings_, newest_);
   view_.begin(members_.remaining_ranks_that_train(), provide_servers());

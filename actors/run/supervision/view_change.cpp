@@ -101,6 +101,7 @@ ViewChange::Next ViewChange::add(const ViewClosed& closed) {
   if (stage_ != Stage::closing || closed.view != number_ || !takes_part(closed.rank))
     return Next::wait;
   closed_[closed.rank] = closed;
+  if (closed.operations != ViewClosed::kJoins) without_state_.erase(closed.rank);
   if (closed_.size() < count_participants()) return Next::wait;
   for (const Rank server : servers_) {  // they keep what they have
     servers_epoch_ = std::max(servers_epoch_, closed_[server].epoch);
@@ -110,9 +111,19 @@ ViewChange::Next ViewChange::add(const ViewClosed& closed) {
   return Next::install;
 }
 
-bool ViewChange::has_donor() const {
-  return std::any_of(closed_.begin(), closed_.end(),
-                     [](const auto& closed) { return closed.second.operations >= 0; });
+bool ViewChange::has_state(Rank rank) const {
+  if (const auto closed = closed_.find(rank); in_progress() && closed != closed_.end())
+    return closed->second.operations >= 0;
+  const std::vector<Rank> exchanging = exchanging_of(installed_.members, installed_.heads);
+  return std::binary_search(exchanging.begin(), exchanging.end(), rank) &&
+         without_state_.count(rank) == 0;
+}
+
+bool ViewChange::has_donor(const std::vector<Rank>& but) const {
+  const std::vector<Rank>& ranks = members();
+  return std::any_of(ranks.begin(), ranks.end(), [&](Rank rank) {
+    return std::find(but.begin(), but.end(), rank) == but.end() && has_state(rank);
+  });
 }
 
 NodeChange ViewChange::changed_nodes(const Models& models) const {
@@ -135,6 +146,7 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, d
   if (!models.changes_by_mean) view.scale = scale_of(exchanging, models, nodes);
   const Closed ahead = split_ahead(view, exchanging, models);
   view.joining = std::move(nodes.joining);
+  without_state_ = {view.joining.begin(), view.joining.end()};
   view.heads = std::move(nodes.heads);
   view.before = positions_before(view.joining);
   view.nodes_before = std::move(nodes.before);

@@ -12,6 +12,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -83,8 +84,11 @@ class ViewChange {
   // ascending. REQUIRES: Next::install.
   double servers_epoch() const { return servers_epoch_; }
   const std::vector<Rank>& new_servers() const { return new_servers_; }
-  // Whether a member has a state that others can take. REQUIRES: Next::install.
-  bool has_donor() const;
+  // The rank has taken a step in the present view.
+  void on_step(Rank rank) { without_state_.erase(rank); }
+  // Whether a member, none of `but`, has a state that others can take: at Next::install; before, as
+  // far as is known. A rank that receives one has it by its first step, or once it has closed.
+  bool has_donor(const std::vector<Rank>& but = {}) const;
   // `horizon`: of the view before; `least_epoch`: that the view begins at; `reported`: the last
   // step of each rank that has reported one. REQUIRES: has_donor().
   InstallView conclude(const Models& models, const Horizon& horizon, double least_epoch = 0,
@@ -104,6 +108,7 @@ class ViewChange {
   friend struct ViewFingerprint;  // of a test that visits all states
 
   bool takes_part(Rank rank) const;
+  bool has_state(Rank rank) const;
   std::size_t count_participants() const { return members_.size() + servers_.size(); }
   NodeChange changed_nodes(const Models& models) const;
   Closed add_closed(InstallView& view, const Models& models) const;
@@ -130,6 +135,7 @@ class ViewChange {
   std::int64_t first_round_ = 0;     // the one before this change
   std::int64_t last_sent_ = -1;      // in the round before, where it balanced
   std::map<Rank, ViewClosed> closed_;
+  std::set<Rank> without_state_;  // of the present view's members, that were to receive one
 };
 
 }  // namespace grapevine

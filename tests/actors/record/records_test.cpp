@@ -68,6 +68,28 @@ TEST(Ledger, ADamagedHistogramIsRefused) {
   EXPECT_FALSE(loaded.load(saved).ok());
 }
 
+// As an unsigned number one would be about 2^64.
+TEST(Ledger, ACountBelow0IsRefused) {
+  for (const std::string name : {"produced", "committed", "dropped", "samples", "messages_sent",
+                                 "bytes_sent", "staleness.3", "joined.2", "joined.-1"}) {
+    StateDict saved = ledger_from(10).save();
+    ASSERT_EQ(saved.entries().count(name), 1U) << name;
+    saved.put(name, std::int64_t{0});
+    EXPECT_TRUE(Ledger().load(saved).ok()) << name;
+    saved.put(name, std::int64_t{-1});
+    const auto result = Ledger().load(saved);
+    ASSERT_FALSE(result.ok()) << name;
+    EXPECT_THAT(result.error().message,
+                testing::AllOf(testing::HasSubstr("'" + name + "'"),
+                               testing::HasSubstr("resume from another one")));
+  }
+  for (const std::string name : {"staleness.-1", "joined.-2"}) {
+    StateDict saved = ledger_from(10).save();
+    saved.put(name, std::int64_t{1});
+    EXPECT_FALSE(Ledger().load(saved).ok()) << name;
+  }
+}
+
 TEST(Ledger, OfAllRanksIsTheSumOfTheirs) {
   const Ledger a = ledger_from(10), b = ledger_from(100);
   Ledger sum = a;

@@ -191,7 +191,14 @@ TEST(MakeCertificates, HostsHaveOtherNamesAndAddresses) {
 // A name with a port would be one that no process dials.
 TEST(MakeCertificates, APortIsNoPartOfAName) {
   const TemporaryDirectory folder;
-  for (const std::string wrong : {"10.0.0.1:29400", "node1.lan:29400", "node1:", "fd00::1:x"}) {
+  const std::map<std::string, std::string> to_write = {{"10.0.0.1:29400", "10.0.0.1"},
+                                                       {"node1.lan:29400", "node1.lan"},
+                                                       {"node1:", "node1"},
+                                                       {"fd00::1:x", "fd00::1"},
+                                                       {"fd00::1:29400", "fd00::1"},
+                                                       {"[fd00::1]:29400", "fd00::1"},
+                                                       {"[fd00::1]", "fd00::1"}};
+  for (const auto& [wrong, right] : to_write) {
     CertificateOptions options;
     options.folder = (folder.path() / "tls").string();
     options.hosts = {"node1=" + wrong};
@@ -200,7 +207,7 @@ TEST(MakeCertificates, APortIsNoPartOfAName) {
     ASSERT_FALSE(made.ok()) << wrong;
     EXPECT_EQ(made.error().code, Errc::bad_input);
     for (const std::string& part : {"--hosts 'node1=" + wrong + "'", "'" + wrong + "' is neither",
-                                    std::string("certificates name no ports")})
+                                    "certificates name no ports, write '" + right + "'"})
       EXPECT_TRUE(has(made.error().message, part)) << made.error().message;
     EXPECT_EQ(made.error().message.find('\n'), std::string::npos);
     EXPECT_FALSE(fs::exists(options.folder));

@@ -38,12 +38,14 @@ Error link_error(const LinkLost& lost, const RunMembers& members) {
                                " was lost: " + lost.reason + "; both processes live: " + advice};
 }
 
-std::int32_t dispensable_process(const LinkLost& lost, const RunMembers& members) {
+std::vector<std::int32_t> dispensable_processes(const LinkLost& lost, const RunMembers& members) {
   const bool reporter_fails = is_error_here(lost.reason);
+  std::vector<std::int32_t> processes;
   for (const Rank rank :
        {reporter_fails ? lost.reporter : lost.peer, reporter_fails ? lost.peer : lost.reporter})
-    if (const std::int32_t process = members.process_of(rank); process > 0) return process;
-  return 0;
+    if (const std::int32_t process = members.process_of(rank); process > 0)
+      processes.push_back(process);
+  return processes;
 }
 
 }  // namespace grapevine

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "actors/protocol/supervisor.hpp"
 #include "actors/run/supervision/run_members.hpp"
@@ -52,8 +53,8 @@ class LinkSuspects {
 // The error (peer_down) of a link that broke while the processes at its ends live.
 Error link_error(const LinkLost& lost, const RunMembers& members);
 
-// The process at an end of that link without which the run can continue: not process 0. 0: neither
-// end.
-std::int32_t dispensable_process(const LinkLost& lost, const RunMembers& members);
+// The processes at the ends of that link but process 0, without which no run continues: first the
+// one that is more likely to be the cause.
+std::vector<std::int32_t> dispensable_processes(const LinkLost& lost, const RunMembers& members);
 
 }  // namespace grapevine

@@ -1,6 +1,8 @@
 // Lost links, ranks and processes: the messages of the supervisor's RunMembers and LinkSuspects.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "actors/run/supervisor.hpp"
 #include "messages/text/control_characters.hpp"
 #include "messages/text/number_text.hpp"
@@ -78,28 +80,40 @@ void SupervisorState::end_links_to(std::int32_t process) {
   crew_.send_to(members_.remaining_processes(), ProcessLost{process});
 }
 
+// Why the run ends at once without these ranks of one process: what follows the reason of their
+// loss. None: the others may continue, see why_no_view_without().
+std::optional<std::string> SupervisorState::why_ends_without(const std::vector<Rank>& ranks) const {
+  const bool serves = std::any_of(ranks.begin(), ranks.end(),
+                                  [this](Rank rank) { return rank >= members_.workers(); });
+  if (!config_.tolerates_worker_loss || serves) return "";
+  const std::int32_t remaining =
+      members_.remaining_workers() - static_cast<std::int32_t>(ranks.size());
+  if (remaining < config_.min_workers)
+    return fmt::format("; {} of {} ranks that train remain, and --min-ranks needs {}", remaining,
+                       members_.workers(), config_.min_workers);
+  // Without a model at its end the run would continue in vain.
+  const bool is_last = std::any_of(ranks.begin(), ranks.end(), [this](Rank rank) {
+    return members_.process_of(rank) == 0 && !fetches_models_without(rank);
+  });
+  if (is_last)
+    return "; it was the last rank of process 0, which took the models of the others through it";
+  return std::nullopt;
+}
+
+// Else the run would end with the process, which may still come back.
+bool SupervisorState::can_lose(std::int32_t process) const {
+  const std::vector<Rank> ranks = members_.remaining_ranks_of(process);
+  return !why_ends_without(ranks) && why_no_view_without(ranks).empty();
+}
+
 // False where that ends the run.
 bool SupervisorState::on_rank_down(Rank rank, const std::string& why) {
   if (members_.is_lost(rank)) return true;
   const std::string process =
       members_.processes() == 1 ? "" : " of process " + std::to_string(members_.process_of(rank));
   const std::string gone = "rank " + std::to_string(rank) + process + " is gone: ";
-  if (!config_.tolerates_worker_loss || rank >= members_.workers()) {
-    fail_without(rank, gone + why);
-    return false;
-  }
-  const std::int32_t remaining = members_.remaining_workers() - 1;
-  if (remaining < config_.min_workers) {
-    fail_without(
-        rank, fmt::format("{}{}; {} of {} ranks that train remain, and --min-ranks needs {}", gone,
-                          why, remaining, members_.workers(), config_.min_workers));
-    return false;
-  }
-  // Without a model at its end the run would go on in vain.
-  if (members_.process_of(rank) == 0 && !fetches_models_without(rank)) {
-    fail_without(rank, gone + why +
-                           "; it was the last rank of process 0, which took the models of the "
-                           "others through it");
+  if (const auto reason = why_ends_without({rank})) {
+    fail_without(rank, gone + why + *reason);
     return false;
   }
   const std::string left = fmt::format("rank {} has left: ", rank);
@@ -174,8 +188,11 @@ void SupervisorState::on_no_answer(std::int32_t process, const caf::error& error
 
 void SupervisorState::fail_over_link(const LinkLost& lost) {
   const Error error = link_error(lost, members_);
-  const std::int32_t process = dispensable_process(lost, members_);
-  if (process <= 0 || !can_lose(process)) return fail(error);
+  const std::vector<std::int32_t> ends = dispensable_processes(lost, members_);
+  const auto found =
+      std::find_if(ends.begin(), ends.end(), [this](std::int32_t end) { return can_lose(end); });
+  if (found == ends.end()) return fail(error);
+  const std::int32_t process = *found;
   config_.observer->on_warning("process " + std::to_string(process) +
                                " is dropped: " + error.message);
   dismiss_process(process, error);

@@ -20,7 +20,7 @@ void SupervisorState::watch_silence() {
   if (!waits) return silent_.relax();
   const auto usual = [this](std::int32_t process) { return usual_silence(process); };
   for (const SilentProcesses::Silence& silence : silent_.find(now(), usual))
-    if (can_lose(silence.process) && waits_.is_held_up(now(), silent_.patience(), silence.process))
+    if (waits_.is_held_up(now(), silent_.patience(), silence.process) && can_lose(silence.process))
       return lose_silent(silence);
   for (const std::int32_t process : silent_.ask(now()))
     self_->request(crew_.agent_of(process), caf::infinite, Ping{})
@@ -38,16 +38,6 @@ std::optional<Duration> SupervisorState::usual_silence(std::int32_t process) con
 // It may come long after the process has been given up.
 void SupervisorState::on_pong(std::int32_t process) {
   if (!members_.is_process_lost(process)) silent_.hear(process, now());
-}
-
-// Where too few ranks would remain, the process may still come back.
-bool SupervisorState::can_lose(std::int32_t process) const {
-  if (!config_.tolerates_worker_loss) return false;
-  const std::vector<Rank> ranks = members_.remaining_ranks_of(process);
-  const bool serves = std::any_of(ranks.begin(), ranks.end(),
-                                  [this](Rank rank) { return rank >= members_.workers(); });
-  return !serves && members_.remaining_workers() - static_cast<std::int32_t>(ranks.size()) >=
-                        config_.min_workers;
 }
 
 // It learns this once it continues.

@@ -178,6 +178,35 @@ TEST_F(CheckpointFiles, CountsOfFormerRanksThatNoRunHasAreNamed) {
   document["former"] = json::array({former(1, kMost, kMost - 1, 1)});
   put(job, document.dump());
   EXPECT_TRUE(read_checkpoint(folder_.path()).ok());
+  json life = former(1, 3, 2, 1);
+  life.update({{"messages", 7}, {"bytes", 900}, {"staleness", json::array({{0, 2}})}});
+  for (const std::string path :
+       {"", "/messages", "/bytes", "/staleness/0/0", "/staleness/0/1", "/samples"}) {
+    SCOPED_TRACE(path);
+    json changed = life;
+    if (!path.empty()) changed[json::json_pointer(path)] = -1;
+    document["former"] = json::array({changed});
+    put(job, document.dump());
+    if (path.empty())
+      EXPECT_TRUE(read_checkpoint(folder_.path()).ok());
+    else
+      expect_refused(folder_.path(), "job.json",
+                     "damaged: former has a count below 0; use an older checkpoint");
+  }
+}
+
+// Compared with the file as an unsigned number it would be about 2^64.
+TEST_F(CheckpointFiles, ALengthBelow0IsNamed) {
+  const fs::path job = folder_.path() / "step-6" / "job.json";
+  const json whole = json::parse(read_file(job));
+  for (const std::string number : {"bytes", "crc32"}) {
+    SCOPED_TRACE(number);
+    json document = whole;
+    document["files"]["rank-0001.pt"][number] = -1;
+    put(job, document.dump());
+    expect_refused(folder_.path(), "job.json",
+                   "damaged: files has a number below 0 for rank-0001.pt; use an older checkpoint");
+  }
 }
 
 TEST_F(CheckpointFiles, HalfWrittenOnesOfKilledRunsAreRemoved) {

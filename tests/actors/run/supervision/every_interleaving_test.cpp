@@ -37,6 +37,8 @@ struct ViewFingerprint {
     out << 'c';
     for (const auto& [rank, closed] : change.closed_)
       out << rank << ':' << closed.operations << ' ';
+    out << 'j';
+    for (const Rank rank : change.without_state_) out << rank;
   }
   static std::int64_t round(const ViewChange& change) { return change.round_; }
 
@@ -331,7 +333,14 @@ class World {
     std::visit([this](const auto& answer) { take(answer); }, message);
   }
   void take(const Traffic& traffic) { go_on(change_.add(traffic)); }
-  void take(const ViewClosed& closed) { go_on(change_.add(closed)); }
+  void take(const ViewClosed& closed) {
+    std::vector<Rank> others = change_.participants();
+    others.erase(std::remove(others.begin(), others.end(), closed.rank), others.end());
+    if (closed.view == change_.number() && closed.operations == ViewClosed::kJoins &&
+        change_.has_donor(others))
+      fail("a rank without a state was taken for one with it");
+    go_on(change_.add(closed));
+  }
   void take(const SettingsChecked& checked) {
     if (wiring_.add(checked) == WiringChange::Next::begin) begin_change();
   }

@@ -304,6 +304,35 @@ TEST(ViewChange, ARankThatJoinsTakesTheStateOfAnother) {
   }
 }
 
+// A rank that joins has it from its first step on, or once it has closed with it; a rank that
+// exchanges nothing never has.
+TEST(ViewChange, KnowsWhoHasAStateBeforeAllHaveClosed) {
+  ViewChange change = closing({0, 1, 2});
+  EXPECT_TRUE(change.has_donor({0, 1})) << "a member of the start";
+  EXPECT_FALSE(change.has_donor({0, 1, 2}));
+  close(change, 0, 5, 5, 0.5);
+  close(change, 1, ViewClosed::kJoins, 0, 0);
+  EXPECT_FALSE(change.has_donor({0, 2}));
+  close(change, 2, 5, 5, 0.5);
+  change.conclude(kReplicates, kHorizon);
+  EXPECT_FALSE(change.has_donor({0, 2})) << "its state is on its way";
+  change.begin({0, 1, 2, 3});
+  EXPECT_FALSE(change.has_donor({0, 1, 2})) << "one that arrives";
+  ViewChange steps = change, closes = change;
+  steps.on_step(1);
+  EXPECT_TRUE(steps.has_donor({0, 2}));
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t round = closes.begin_round();
+    for (const Rank rank : {0, 1, 2, 3}) answer(closes, round, rank, 0, 0);
+  }
+  close(closes, 1, 5, 5, 0.5);
+  closes.begin({0, 1, 2});
+  EXPECT_TRUE(closes.has_donor({0, 2})) << "also where that change began anew";
+  ViewChange nodes({{0, 1, 2, 3}, {0, 2}});
+  EXPECT_TRUE(nodes.has_donor({0}));
+  EXPECT_FALSE(nodes.has_donor({0, 2}));
+}
+
 // A member that is lost while members change.
 TEST(ViewChange, BeginsAnewWithoutALostMember) {
   ViewChange change = closing({0, 1, 2});

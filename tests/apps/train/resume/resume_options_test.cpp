@@ -9,6 +9,8 @@
 #include <map>
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
 #include "actors/record/checkpoints/checkpoint.hpp"
 #include "apps/train/resume/saved_job.hpp"
 #include "apps/train/train_resume.hpp"
@@ -125,6 +127,28 @@ TEST(Resume, RefusesAnotherAlgorithm) {
   expect_ends(with(run_of("ar", out), {"--steps", "50", "--resume", "auto"}), 0,
               {"its algorithm 'sgp': --algorithm ar does not count"});
   EXPECT_EQ(summary_of(out)["algorithm"], "sgp");
+}
+
+// Earlier programs accepted them, and took all other ranks.
+TEST(Resume, TakesAllOtherRanksInPlaceOfMorePeersThanThere) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  const auto run = with(run_of("sgp", out), {"--workers", "3", "--set", "wiring.peers=2"});
+  expect_ends(run, 0);
+  const fs::path saved = out / "checkpoint/final";
+  auto job = nlohmann::json::parse(read_file(saved / "job.json"));
+  job["job"]["wiring.peers"] = "5";
+  job["files"].erase("job.toml");
+  std::ofstream(saved / "job.json") << job;
+  std::string text = read_file(saved / "job.toml");
+  const std::size_t at = text.find("\npeers = 2\n");
+  ASSERT_NE(at, std::string::npos) << text;
+  text[text.find('2', at)] = '5';
+  std::ofstream(saved / "job.toml") << text;
+  const std::vector<std::string> again = {"train", "--resume", out.string(), "--steps", "40"};
+  expect_ends(again, 2, {"wiring.peers = 5", "choose at most 2"});
+  expect_ends(with(again, {"--set", "wiring.peers=1"}), 2, {"wiring.peers was 5, now it is 1"});
+  expect_ends(with(again, {"--set", "wiring.peers=2"}), 0, {"continues", "at step 30"});
 }
 
 TEST(Resume, TakesChangedOptionsAndSaysSo) {

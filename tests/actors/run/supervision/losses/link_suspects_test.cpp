@@ -55,18 +55,23 @@ TEST(LinkSuspects, AnAnswerReturnsTheFirstLoss) {
   EXPECT_FALSE(suspects.has(1));
 }
 
+// Those of these ranks, in this order, without process 0, which has the servers.
+std::vector<std::int32_t> processes_of(const std::vector<Rank>& ranks, const RunMembers& members) {
+  std::vector<std::int32_t> processes;
+  for (const Rank rank : ranks)
+    if (members.process_of(rank) > 0) processes.push_back(members.process_of(rank));
+  return processes;
+}
+
 // Three processes of two workers each; the server is in process 0.
 TEST(LinkSuspects, AllProcessesButTheFirstAreDispensable) {
   RunMembers members(7, 1);
   members.set_processes(3);
   for (Rank reporter = 0; reporter < 7; ++reporter)
-    for (Rank peer = 0; peer < 7; ++peer) {
-      const std::int32_t process = dispensable_process({reporter, peer, ""}, members);
-      // The one of the peer, unless it is process 0, which has the servers.
-      const std::int32_t of_peer = members.process_of(peer);
-      EXPECT_EQ(process, of_peer > 0 ? of_peer : members.process_of(reporter))
+    for (Rank peer = 0; peer < 7; ++peer)
+      EXPECT_EQ(dispensable_processes({reporter, peer, ""}, members),
+                processes_of({peer, reporter}, members))
           << reporter << " to " << peer;
-    }
 }
 
 // A process that could not receive a message is the one that fails, not that which sent it.
@@ -76,9 +81,9 @@ TEST(LinkSuspects, AnErrorOfTheReporterMakesItTheDispensableOne) {
   for (Rank reporter = 0; reporter < 7; ++reporter)
     for (Rank peer = 0; peer < 7; ++peer) {
       const std::string reason = loss_reason({Errc::io, "no memory"});
-      const std::int32_t process = dispensable_process({reporter, peer, reason}, members);
-      const std::int32_t own = members.process_of(reporter);
-      EXPECT_EQ(process, own > 0 ? own : members.process_of(peer)) << reporter << " to " << peer;
+      EXPECT_EQ(dispensable_processes({reporter, peer, reason}, members),
+                processes_of({reporter, peer}, members))
+          << reporter << " to " << peer;
     }
   EXPECT_FALSE(is_error_here(loss_reason({Errc::protocol, "noise"})));
 }
