@@ -29,9 +29,9 @@ std::string text_of(const caf::actor_system& system, const caf::error& error) {
       error == caf::sec::incompatible_application_ids)
     return "what listens there does not answer as this program does";
   if (error == caf::sec::connection_timeout)
-    return "the connection ended before the greeting, or none came";
+    return "it accepted the connection, but sent no greeting of this program";
   if (error == caf::sec::disconnect_during_handshake)
-    return "the connection ended before the greeting";
+    return "it accepted the connection, but ended it before a greeting";
   return system.render(error);
 }
 

@@ -13,6 +13,7 @@
 #include "apps/console/files/run_files.hpp"
 #include "messages/text/control_characters.hpp"
 #include "messages/text/number_text.hpp"
+#include "messages/text/toml_problem.hpp"
 
 namespace grapevine {
 namespace {
@@ -80,15 +81,17 @@ Expected<RunRecord> read_run_record(const std::string& folder) {
     return bad_input(folder + ": is no folder of a run: give the one of train --out");
   RunRecord record;
   record.folder = folder;
-  const std::string job = run_file_text(fs::path(folder) / "job.toml");
+  const fs::path file = fs::path(folder) / "job.toml";
+  if (!fs::exists(file, none)) return no_run_there(folder);
+  const std::string job = run_file_text(file);
   if (job.empty())
-    return bad_input(folder + ": has no job.toml: give the folder of a run, as train --out has it");
+    return bad_input(file.string() +
+                     ": is empty, too large or no file: write it again, or give another run");
   try {
     flatten(toml::parse(job), "", record.options);
   } catch (const toml::parse_error& problem) {
-    return bad_input(
-        without_control_characters((fs::path(folder) / "job.toml").string() + ": is damaged (" +
-                                   std::string(problem.description()) + "): compare another run"));
+    return bad_input(without_control_characters(
+        toml_problem(file.string(), job, problem.source().begin.line, problem.description())));
   }
   record.summary = run_summary(folder).value_or(nlohmann::ordered_json::object());
   // Of a job in several processes, job.toml has the number in each.

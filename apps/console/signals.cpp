@@ -7,8 +7,10 @@
 #include <csignal>
 #include <cstring>
 #include <initializer_list>
+#include <string>
 
 #include "apps/console/stop_signals.hpp"
+#include "messages/exit_code.hpp"
 
 namespace grapevine {
 namespace {
@@ -23,13 +25,23 @@ static_assert(std::atomic<const char*>::is_always_lock_free, "a signal handler r
 volatile std::sig_atomic_t exit_code = 0;
 
 // A reader that takes nothing must not hold the end up.
-void end_at_once(const char* line) {
+void write_last(const char* line) {
   pollfd err{STDERR_FILENO, POLLOUT, 0};
   if (::poll(&err, 1, 0) == 1)
     if (::write(STDERR_FILENO, line, std::strlen(line)) < 0) {
     }
+}
+
+void end_at_once(const char* line) {
+  write_last(line);
   ::_exit(exit_code);
 }
+
+// After the first SIGINT. On a terminal the cursor may be behind a progress bar, or "^C".
+// Never destroyed: a signal may come while the process ends.
+const std::string& second_line =
+    *new std::string(std::string("\n") + kErrorStart + kEndedAtOnce + "\n");
+volatile std::sig_atomic_t on_terminal = 0;
 
 void on_signal(int number) {
   if (number == SIGUSR1) {
@@ -38,11 +50,17 @@ void on_signal(int number) {
   }
   if (const char* line = last_line.load()) end_at_once(line);
   if (number == SIGINT && interrupted != 0) {
+    write_last(second_line.c_str() + (on_terminal != 0 ? 0 : 1));
     std::signal(SIGINT, SIG_DFL);  // asked twice: now
     std::raise(SIGINT);
   }
   if (number == SIGINT) interrupted = 1;  // a SIGTERM before it, from a launcher, does not count
   stop_flag = 1;
+}
+
+// What the process had to do is done, and its last line is written.
+void on_late_signal(int number) {
+  if (number != SIGUSR1) ::_exit(exit_code);
 }
 
 // The last line of a failure is its error.
@@ -57,6 +75,7 @@ SignalFlags::SignalFlags() {
   stop_flag = 0;
   interrupted = 0;
   checkpoint_flag = 0;
+  on_terminal = ::isatty(STDERR_FILENO);
   handle_stop_signals(on_signal);
 }
 
@@ -80,6 +99,7 @@ StopsAtOnce::~StopsAtOnce() { last_line = nullptr; }
 
 void limit_exit(int code, std::chrono::seconds timeout) {
   exit_code = code;
+  handle_stop_signals(on_late_signal);
   std::signal(SIGALRM, on_alarm);
   ::alarm(static_cast<unsigned>(timeout.count()));
 }

@@ -4,9 +4,13 @@
 
 namespace grapevine {
 
+// The text after kErrorStart in the last line of a process, or of a job, that a second Ctrl-C ends:
+// there is no time for a checkpoint.
+inline constexpr char kEndedAtOnce[] = "ended at once by a second Ctrl-C";
+
 // While it lives: SIGINT, SIGTERM and SIGHUP (a closed terminal) ask to stop (a second SIGINT ends
-// the process at once), SIGUSR1 asks for a checkpoint. A SIGHUP that the parent ignored stays
-// ignored. One at a time per process.
+// the process at once, by that signal, with the line kEndedAtOnce), SIGUSR1 asks for a checkpoint.
+// A SIGHUP that the parent ignored stays ignored. One at a time per process.
 class SignalFlags {
  public:
   SignalFlags();
@@ -34,8 +38,8 @@ class StopsAtOnce {
 
 // For the last line of main: where the destructors of static objects and of libraries take longer
 // than `timeout`, the process ends without them, and says so where it has not failed: a failure's
-// last line is its error. (OpenBLAS asks for memory for ever where a limit leaves none.) It takes
-// SIGALRM.
+// last line is its error. (OpenBLAS asks for memory for ever where a limit leaves none.) A signal
+// that asks to stop ends it then, too. The exit code stays that of the last line. It takes SIGALRM.
 void limit_exit(int exit_code, std::chrono::seconds timeout);
 
 }  // namespace grapevine

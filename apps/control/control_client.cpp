@@ -259,8 +259,7 @@ Expected<ControlClient> ControlClient::find(const std::string& target,
   std::unique_ptr<Impl> impl;
   if (fs::is_directory(target, ignored)) {
     const bool listens = fs::is_socket(fs::path(target) / kControlSocket, ignored);
-    if (!listens && !is_run(target))
-      return bad_input("'" + target + "' is not the folder of a run: it has no job.toml");
+    if (!listens && !is_run(target)) return no_run_there(target);
     if (!listens) return ended(target);
     // A path of any length: see ControlServer.
     FileDescriptor folder(::open(target.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));

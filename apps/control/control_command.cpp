@@ -1,11 +1,14 @@
 #include "apps/control/control_command.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "apps/console/json_text.hpp"
+#include "apps/console/text/terminal.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/control/control_target.hpp"
 #include "apps/control/status_view.hpp"
@@ -82,6 +85,10 @@ class ControlCommand : public Command {
 
 }  // namespace
 
+int status_width() {
+  return ::isatty(STDOUT_FILENO) == 1 ? detect_terminal(STDOUT_FILENO).columns() : kAnyWidth;
+}
+
 Expected<void> print_status(ControlClient& client, bool json, Console& console) {
   const auto status = client.status();
   if (!status) return status.error();
@@ -91,7 +98,7 @@ Expected<void> print_status(ControlClient& client, bool json, Console& console) 
   }
   const auto view = view_of(*status, nullptr);
   if (!view) return view.error();
-  console.out << text_of(*view);
+  console.out << text_of(*view, status_width());
   return {};
 }
 

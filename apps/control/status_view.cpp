@@ -19,13 +19,15 @@ using nlohmann::ordered_json;
 
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kMostEvents = 5;
-constexpr char kQueuedTitle[] = "queued";
+constexpr int kGap = 2;  // between columns
+constexpr std::size_t kAwaitedWidth = 12;
 
 double number(const ordered_json& from, const char* key) {
   const ordered_json& value = from.at(key);
   return value.is_null() ? kNothing : value.get<double>();
 }
 
+// Within its column: a list that is cut off would read as a shorter one.
 std::string awaited_text(const ordered_json& waits) {
   std::set<std::int64_t> ranks;
   bool any = false;
@@ -33,13 +35,12 @@ std::string awaited_text(const ordered_json& waits) {
     one.at("from").is_null() ? void(any = true)
                              : void(ranks.insert(one.at("from").get<std::int64_t>()));
   if (ranks.empty()) return any ? "any rank" : "";
-  constexpr std::size_t kShown = 3;
   std::string text;
-  std::size_t count = 0;
-  for (const std::int64_t rank : ranks)
-    if (count++ < kShown) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  if (ranks.size() > kShown) text += fmt::format(" and {} more", ranks.size() - kShown);
-  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
+  for (const std::int64_t rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  text.insert(0, ranks.size() == 1 ? "rank " : "ranks ");
+  return text.size() <= kAwaitedWidth
+             ? text
+             : format_count(static_cast<std::int64_t>(ranks.size())) + " ranks";
 }
 
 RankRow row_of(const ordered_json& rank) {
@@ -160,6 +161,7 @@ struct Column {
   const char* title;
   int width;
   bool left;
+  int place;  // of the columns that a narrow terminal shows: the first ones
   std::string (*cell)(const RankRow&);
 };
 
@@ -180,18 +182,40 @@ std::string state_in_table(const RankRow& row) {
 
 const std::vector<Column>& columns_of_ranks() {
   static const std::vector<Column> columns = {
-      {"rank", 4, false, [](const RankRow& row) { return std::to_string(row.rank); }},
-      {"proc", 4, false, [](const RankRow& row) { return std::to_string(row.process); }},
-      {"state", 10, true, state_in_table},
-      {"step", 8, false, [](const RankRow& row) { return format_count(row.steps); }},
-      {"steps/s", 7, false, [](const RankRow& row) { return format_rate(row.steps_per_s); }},
-      {"stale", 5, false, [](const RankRow& row) { return format_number(row.staleness, 1); }},
-      {"sent", 7, false,
+      {"rank", 4, false, 0, [](const RankRow& row) { return std::to_string(row.rank); }},
+      {"proc", 4, false, 8, [](const RankRow& row) { return std::to_string(row.process); }},
+      {"state", 10, true, 1, state_in_table},
+      {"step", 8, false, 2, [](const RankRow& row) { return format_count(row.steps); }},
+      {"steps/s", 7, false, 5, [](const RankRow& row) { return format_rate(row.steps_per_s); }},
+      {"stale", 5, false, 6, [](const RankRow& row) { return format_number(row.staleness, 1); }},
+      {"sent", 7, false, 7,
        [](const RankRow& row) { return format_bytes(static_cast<std::uint64_t>(row.bytes)); }},
-      {"sent/s", 7, false, rate_of_bytes},
-      {kQueuedTitle, 7, false, queued_bytes},
-      {"wait", 6, false, [](const RankRow& row) { return length(row.waits_s); }},
-      {"for", 12, true, [](const RankRow& row) { return row.waits_for; }}};
+      {"sent/s", 7, false, 7, rate_of_bytes},
+      {"queued", 7, false, 9, queued_bytes},
+      {"wait", 6, false, 3, [](const RankRow& row) { return length(row.waits_s); }},
+      {"for", kAwaitedWidth, true, 4, [](const RankRow& row) { return row.waits_for; }}};
+  return columns;
+}
+
+// In the order of the table: those that fit whole, by their places. A column that is cut off would
+// show other figures.
+std::vector<const Column*> shown_columns(bool rates, int width) {
+  std::vector<const Column*> columns;
+  for (const Column& column : columns_of_ranks())
+    if (column.title != std::string(rates ? "sent" : "sent/s")) columns.push_back(&column);
+  std::vector<const Column*> by_place = columns;
+  std::sort(by_place.begin(), by_place.end(),
+            [](const Column* one, const Column* other) { return one->place < other->place; });
+  std::set<const Column*> fit;
+  int used = -kGap;
+  for (const Column* column : by_place) {
+    if (used + kGap + column->width > width) continue;
+    used += kGap + column->width;
+    fit.insert(column);
+  }
+  columns.erase(std::remove_if(columns.begin(), columns.end(),
+                               [&](const Column* column) { return fit.count(column) == 0; }),
+                columns.end());
   return columns;
 }
 
@@ -241,13 +265,11 @@ std::vector<std::string> rank_lines(const std::vector<RankRow>& rows, int column
   std::vector<std::string> lines(rows.size() + 1);
   const bool rates = std::any_of(rows.begin(), rows.end(),
                                  [](const RankRow& row) { return std::isfinite(row.bytes_per_s); });
-  for (const Column& column : columns_of_ranks()) {
-    const std::string title = column.title;
-    if (title == (rates ? "sent" : "sent/s")) continue;
-    if (title == kQueuedTitle && columns < kWideTable) continue;
-    lines[0] += padded(column.title, column.width, column.left) + "  ";
+  for (const Column* column : shown_columns(rates, columns)) {
+    lines[0] += padded(column->title, column->width, column->left) + std::string(kGap, ' ');
     for (std::size_t i = 0; i < rows.size(); ++i)
-      lines[i + 1] += padded(column.cell(rows[i]), column.width, column.left) + "  ";
+      lines[i + 1] +=
+          padded(column->cell(rows[i]), column->width, column->left) + std::string(kGap, ' ');
   }
   for (std::string& line : lines) {
     while (!line.empty() && line.back() == ' ') line.pop_back();
@@ -256,12 +278,11 @@ std::vector<std::string> rank_lines(const std::vector<RankRow>& rows, int column
   return lines;
 }
 
-std::string text_of(const StatusView& view) {
-  constexpr int kAnyWidth = 1000;
+std::string text_of(const StatusView& view, int columns) {
   std::string text = view.title + "\n";
   for (const std::string& fact : view.facts) text += fact + "\n";
   text += "\n";
-  for (const std::string& line : rank_lines(view.ranks, kAnyWidth)) text += line + "\n";
+  for (const std::string& line : rank_lines(view.ranks, columns)) text += line + "\n";
   if (!view.waits.empty()) text += "\nwaits\n";
   for (const std::string& wait : view.waits) text += "  " + wait + "\n";
   if (!view.events.empty()) text += "\nevents\n";

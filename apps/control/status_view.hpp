@@ -15,7 +15,7 @@ struct RankRow {
   std::string state;
   double steps_per_s = 0, samples_per_s = 0, loss = 0, staleness = 0;
   double waits_s = 0;      // at the moment, or without an answer
-  std::string waits_for;   // "rank 2", "ranks 1, 2", "any rank" or empty
+  std::string waits_for;   // "rank 2", "ranks 1, 2", "12 ranks", "any rank" or empty
   double bytes_per_s = 0;  // since another status; NaN: there was none
   double queued = 0;       // bytes that wait to be sent, of its process
 };
@@ -39,12 +39,14 @@ Expected<StatusView> view_of(const nlohmann::ordered_json& status, const StatusV
 // Largest first, but for ranks.
 void sort_rows(std::vector<RankRow>& rows, RowOrder order);
 
-// The ranks as a table, with rates of bytes where they are known, no line wider than `columns` (at
-// least 20). What waits to be sent has a column where the line has room for it (kWideTable).
+// The ranks as a table, with rates of bytes where they are known, no line wider than `columns`. Of
+// the columns those are there that fit whole, the most important ones first; from kWideTable on
+// all of them.
 inline constexpr int kWideTable = 88;
 std::vector<std::string> rank_lines(const std::vector<RankRow>& rows, int columns);
 
-// All of it, for a pipe or a file.
-std::string text_of(const StatusView& view);
+// All of it, for a pipe or a file, or for a terminal with so many columns.
+inline constexpr int kAnyWidth = 1000;
+std::string text_of(const StatusView& view, int columns = kAnyWidth);
 
 }  // namespace grapevine

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "actors/record/resume_hint.hpp"
+#include "apps/console/signals.hpp"
 #include "messages/exit_code.hpp"
 
 namespace grapevine {
@@ -16,7 +17,7 @@ Ruling JobVerdict::ended(const MemberEnd& member) {
   const int code = member.end.exit_code;
   Ruling ruling;
   // main() prints it; a process that found the same may have got SIGTERM before it could exit.
-  ruling.repeats = repeats();
+  ruling.repeats = repeats() || (at_once_ && member.said == kEndedAtOnce);
   if (member.restarted && head_ && code != 0) {
     ruling.repeats = true;  // it found no run to join
     return ruling;
@@ -142,7 +143,7 @@ Expected<void> JobVerdict::result() const {
   const bool head_done = head_ && head_->exit_code == 0;
   const bool of_the_job = failure_->code == Errc::bad_input || failure_->code == Errc::stopped;
   if (survivors_continue_ && head_done && !of_the_job) return {};
-  Error failure = *failure_;
+  Error failure = at_once_ && !of_the_job ? Error{Errc::failed, kEndedAtOnce} : *failure_;
   // Also of a process that has failed by itself: its own line may be far above.
   const bool may_go_on = failure.code == Errc::peer_down || failure.code == Errc::failed;
   if (may_go_on && resume_hint_in(failure.message).empty()) failure.message += hint_;

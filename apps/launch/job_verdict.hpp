@@ -45,10 +45,11 @@ struct Ruling {
 // Where the survivors continue, the end of process 0 counts more than one of another process
 // before: with success, the job has succeeded. How processes end that were asked to is ignored,
 // unless the others have reported their loss, or a request has stopped the run.
-// A process that this job had to kill behind process 0, which has ended with success, counts for
-// nothing.
-// Before the run has begun the others wait for each process: one that fails then ends the job with
-// any options, but for a process that was killed and is started again.
+// Processes that a second Ctrl-C has killed have failed (kEndedAtOnce), unless process 0 had
+// stopped with its checkpoint before. A process that this job had to kill behind process 0, which
+// has ended with success, counts for nothing. Before the run has begun the others wait for each
+// process: one that fails then ends the job with any options, but for a process that was killed and
+// is started again.
 class JobVerdict {
  public:
   // `begun`: the run has begun, as far as anybody will say.
@@ -57,6 +58,8 @@ class JobVerdict {
 
   // A request to stop was forwarded to all processes.
   void stop() { stop_requested_ = true; }
+  // A second request has killed all processes.
+  void stop_at_once() { at_once_ = true; }
   // Process 0 has ended. Before the rulings on ends that were found with it.
   void head_ended(const ProcessEnd& end) { head_ = end; }
   // REQUIRES: of ends that were found together, those of processes that were cut off come first.
@@ -72,6 +75,7 @@ class JobVerdict {
 
   bool ending() const { return ending_; }  // the others were asked to end after a failure
   bool stop_requested() const { return stop_requested_; }
+  bool at_once() const { return at_once_; }
   bool begun() const { return begun_; }
   const std::optional<Error>& failure() const { return failure_; }  // so far
   // Once all have ended: the failure that counts, with the hint of how to resume that a process
@@ -96,6 +100,7 @@ class JobVerdict {
   bool killed_ = false;  // `failure_` is the end of a process by a signal that was not this job's
   bool ending_ = false;
   bool stop_requested_ = false;
+  bool at_once_ = false;
 };
 
 }  // namespace grapevine

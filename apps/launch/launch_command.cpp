@@ -23,6 +23,7 @@
 #include "apps/console/help_format.hpp"
 #include "apps/console/read_up_to.hpp"
 #include "apps/console/signal_pipe.hpp"
+#include "apps/console/signals.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/launch/child_process.hpp"
 #include "apps/launch/launch_job.hpp"
@@ -368,11 +369,12 @@ class LaunchCommand final : public Command {
   // The processes that know the checkpoint may all have ended. Another machine's
   // folder may be seen from here, or not.
   Expected<void> with_hint(const Expected<void>& done) const {
-    if (done || done.error().code != Errc::peer_down || folder_.empty()) return done;
+    if (done || folder_.empty()) return done;
     const std::string& line = done.error().message;
+    if (done.error().code != Errc::peer_down && line != kEndedAtOnce) return done;
     const bool saved = has_saved();
     if (!resume_hint_in(line).empty() || (!saved && !placements_.front().here)) return done;
-    return Error{Errc::peer_down, line + resume_hint(saved ? folder_ : resumed_)};
+    return Error{done.error().code, line + resume_hint(saved ? folder_ : resumed_)};
   }
 
   // A restart resumes from a checkpoint of the previous run, not from the one that this run resumed

@@ -75,6 +75,8 @@ Expected<void> LaunchJob::wait() {
 }
 
 std::optional<int> LaunchJob::exit_code() const {
+  const auto result = verdict_.result();
+  if (verdict_.at_once() && !result && result.error().code == Errc::failed) return 128 + SIGINT;
   if (members_.size() != 1 || !members_[0].end || members_[0].end->signal == 0) return {};
   return 128 + members_[0].end->signal;
 }
@@ -208,6 +210,7 @@ void LaunchJob::forward_signals() {
     if (number == SIGUSR1) continue;
     verdict_.stop();
     const bool twice = number == SIGINT && interrupted_;
+    if (twice) verdict_.stop_at_once();
     for (Member& member : members_)
       member.grace.begin(now_on_clock(), twice ? std::chrono::milliseconds(0) : options_.grace);
     interrupted_ = interrupted_ || number == SIGINT;
@@ -241,7 +244,7 @@ void LaunchJob::enforce_grace() {
 }
 
 void LaunchJob::kill(Member& member) {
-  say(name_of(member.placement) + " has not ended: killing it");
+  if (!verdict_.at_once()) say(name_of(member.placement) + " has not ended: killing it");
   member.process->signal(SIGKILL);
   const auto now = now_on_clock();
   member.grace.kill(now);

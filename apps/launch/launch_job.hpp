@@ -73,7 +73,8 @@ class LaunchJob {
   // this returns, but where stop_requested() and nothing reads them.
   Expected<void> wait();
 
-  // 128 + n where signal n has ended the job's only process; after wait().
+  // 128 + n where signal n has ended the job's only process, or a second SIGINT all processes;
+  // after wait().
   std::optional<int> exit_code() const;
 
   // A process on another host may run on for kEndOverSsh: only the connection to it has ended.

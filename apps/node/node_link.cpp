@@ -63,7 +63,7 @@ Expected<std::string> read_secret(const std::string& path) {
 Error no_first_node(const ListenAddress& first, const Error& why) {
   const std::string what = "cannot reach the first node at " + text_of(first) + ": " + why.message;
   if (why.code == Errc::protocol) return bad_input(what);  // time would change nothing
-  return {why.code, what + ": is it started there, and is the port open?"};
+  return {why.code, what + ": does a node listen there, and is the port open?"};
 }
 
 void configure_for_nodes(caf::actor_system_config& config, Duration silence) {

@@ -47,6 +47,7 @@ Expected<void> check_run(const std::string& given) {
     return bad_input(given + ": no such run: give the folder of one, as train --out has it");
   if (!fs::is_directory(folder, none))
     return bad_input(given + ": is a file: give the folder of the run");
+  if (!is_run(folder)) return no_run_there(folder);
   if (!fs::is_regular_file(folder / "metrics.csv", none))
     return bad_input(given + ": has no metrics.csv: give the folder of a run that has begun");
   return {};

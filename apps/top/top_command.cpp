@@ -67,7 +67,7 @@ class TopCommand : public Command {
     }
     if (ended) return {};
     if (!state.view) return ended;
-    console.out << text_of(*state.view) << "\n" << ended.error().message << "\n";
+    console.out << text_of(*state.view, status_width()) << "\n" << ended.error().message << "\n";
     return {};
   }
 

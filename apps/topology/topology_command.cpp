@@ -105,7 +105,7 @@ std::string quoted(const std::string& text) {
   return result + '"';
 }
 
-// One Graphviz edge for each pair of ranks and set of rounds: a line without arrow heads where both
+// One Graphviz edge for each pair of ranks and set of rounds, with two arrow heads where both
 // directions carry the same rounds.
 void print_dot(const Topology& topology, std::ostream& out) {
   std::map<std::pair<Rank, Rank>, std::vector<std::int64_t>> edges;
@@ -122,7 +122,7 @@ void print_dot(const Topology& topology, std::ostream& out) {
     const bool both = back != edges.end() && back->second == rounds;
     if (both && edge.first > edge.second) continue;
     out << "  " << edge.first << " -> " << edge.second << " [";
-    if (both) out << "dir=none";
+    if (both) out << "dir=both";
     if (topology.period() > 1) {
       out << (both ? ", " : "") << "label=\"";
       for (std::size_t k = 0; k < rounds.size(); ++k) out << (k > 0 ? "," : "") << rounds[k];

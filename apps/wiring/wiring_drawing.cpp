@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -102,16 +105,58 @@ void print_actors(const SharedParts& parts, std::int32_t workers, std::ostream& 
   }
 }
 
-// The arrows among workers leave the ranks side by side. Servers are below them, so that the arrows
-// of all ranks to one server have room for their labels.
-void print_arrows(const Arrows& arrows, std::int32_t workers, std::ostream& out) {
+// The messages of one type from one rank to another.
+struct Label {
+  std::string name;
+  std::uint64_t bytes = 0;
+};
+using Labels = std::map<std::pair<Rank, Rank>, std::vector<Label>>;
+
+Labels labels_of(const Arrows& arrows) {
+  Labels labels;
   for (const auto& [key, arrow] : arrows) {
     const auto& [from, to, type] = key;
     const std::string count =
         arrow.messages == 1 ? std::string() : fmt::format(" ×{}", arrow.messages);
-    const char* place = from < workers && to < workers ? " constraint=false" : "";
-    out << fmt::format("  {} -> {} [label=\"{}{}\\n{} B\"{}]\n", peer_node(from), peer_node(to),
-                       type, count, arrow.bytes, place);
+    labels[{from, to}].push_back({type + count, arrow.bytes});
+  }
+  return labels;
+}
+
+// `space`: between a name and its bytes.
+std::string joined(const std::vector<Label>& labels, const char* space, const char* separator) {
+  std::string text;
+  for (const Label& label : labels)
+    text +=
+        fmt::format("{}{}{}{} B", text.empty() ? "" : separator, label.name, space, label.bytes);
+  return text;
+}
+
+std::string one_direction(const std::vector<Label>& labels) {
+  return joined(labels, labels.size() == 1 ? "\\n" : " ", "\\n");
+}
+
+std::string both_directions(Rank from, Rank to, const std::vector<Label>& there,
+                            const std::vector<Label>& back) {
+  const std::string text = joined(there, " ", "; "), other = joined(back, " ", "; ");
+  if (text == other) return joined(there, " ", "\\n") + "\\neach way";
+  return fmt::format("{0} → {1}: {2}\\n{1} → {0}: {3}", from, to, text, other);
+}
+
+// The arrows among workers leave the ranks side by side: Graphviz draws the two of a pair on top of
+// each other, so they are one line with two heads. Servers are below the workers.
+void print_arrows(const Arrows& arrows, std::int32_t workers, std::ostream& out) {
+  const Labels labels = labels_of(arrows);
+  for (const auto& [pair, there] : labels) {
+    const auto [from, to] = pair;
+    const bool level = from < workers && to < workers;
+    const auto back = labels.find({to, from});
+    const bool both = level && back != labels.end();
+    if (both && from > to) continue;
+    const std::string text =
+        both ? both_directions(from, to, there, back->second) : one_direction(there);
+    out << fmt::format("  {} -> {} [label=\"{}\"{}{}]\n", peer_node(from), peer_node(to), text,
+                       both ? " dir=both" : "", level ? " constraint=false" : "");
   }
 }
 

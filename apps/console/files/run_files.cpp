@@ -20,6 +20,11 @@ bool is_run(const std::filesystem::path& folder) {
   return false;
 }
 
+Error no_run_there(const std::filesystem::path& folder) {
+  return bad_input("'" + folder.string() +
+                   "' is not the folder of a run: it has no job.toml; give the one of train --out");
+}
+
 std::string run_file_text(const std::filesystem::path& file) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(file, none)) return "";

@@ -6,10 +6,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "messages/expected.hpp"
+
 namespace grapevine {
 
 // Whether the folder has a file of a run.
 bool is_run(const std::filesystem::path& folder);
+// The error (bad_input) of each command where it has none.
+Error no_run_there(const std::filesystem::path& folder);
 
 // Empty where it is missing, not a regular file, or larger than 16 MiB.
 std::string run_file_text(const std::filesystem::path& file);

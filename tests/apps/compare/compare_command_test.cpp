@@ -146,8 +146,13 @@ TEST_F(CompareCommand, AStoppedRunHasItsFigures) {
 
 TEST_F(CompareCommand, NamesWhatIsNoRun) {
   EXPECT_NE(kVerb.error("/no/such/run").find("/no/such/run: is no folder"), std::string::npos);
-  EXPECT_NE(kVerb.error(run("empty", "", "")).find("has no job.toml"), std::string::npos);
-  EXPECT_NE(kVerb.error(run("bad", "lr = [[[\n", "")).find("is damaged"), std::string::npos);
+  const std::string empty = run("empty", "", "");
+  EXPECT_NE(kVerb.error(empty).find("is not the folder of a run: it has no job.toml"),
+            std::string::npos);
+  std::ofstream(folder_.path() / "empty" / "job.toml").close();
+  EXPECT_NE(kVerb.error(empty).find("/job.toml: is empty"), std::string::npos);
+  EXPECT_NE(kVerb.error(run("bad", "lr = [[[\n", "")).find("/job.toml:1: a list is not complete"),
+            std::string::npos);
 }
 
 }  // namespace compare_command_test

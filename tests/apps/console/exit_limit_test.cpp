@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 
 #include "apps/console/signals.hpp"
+#include "messages/exit_code.hpp"
 
 namespace grapevine {
 namespace exit_limit_test {
@@ -31,6 +33,34 @@ TEST(ExitLimit, LeavesOthersAlone) {
     std::exit(4);
   };
   EXPECT_EXIT(end(), testing::ExitedWithCode(4), "^$");
+}
+
+// The last line says how the process ends: its exit code does not change by a late Ctrl-C.
+TEST(ExitLimit, ALateSignalEndsWithTheSameExitCode) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    const auto end = [number] {
+      limit_exit(kExitStopped, std::chrono::seconds(3600));
+      ::raise(SIGUSR1);
+      ::raise(number);
+      wait_for_ever();
+    };
+    EXPECT_EXIT(end(), testing::ExitedWithCode(kExitStopped), "^$") << number;
+  }
+}
+
+TEST(SignalFlags, ASecondInterruptEndsAtOnceAndSaysSo) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto interrupted = [](int first) {
+    const SignalFlags signals;
+    ::raise(first);
+    ::raise(SIGINT);
+    if (first != SIGINT) std::exit(signals.stop_requested() ? 0 : 1);
+    wait_for_ever();
+  };
+  const std::string line = std::string("^") + kErrorStart + kEndedAtOnce + "\n$";
+  EXPECT_EXIT(interrupted(SIGINT), testing::KilledBySignal(SIGINT), line);
+  EXPECT_EXIT(interrupted(SIGTERM), testing::ExitedWithCode(0), "^$") << "a launcher's";
 }
 
 }  // namespace exit_limit_test

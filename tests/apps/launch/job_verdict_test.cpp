@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/console/signals.hpp"
 #include "messages/exit_code.hpp"
 
 namespace grapevine {
@@ -48,6 +49,12 @@ Event killed_by_job(std::int32_t rank) { return end_of(killed_end(rank, SIGKILL,
 Event stop() {
   return [](JobVerdict& verdict) {
     verdict.stop();
+    return Ruling();
+  };
+}
+Event stop_at_once() {
+  return [](JobVerdict& verdict) {
+    verdict.stop_at_once();
     return Ruling();
   };
 }
@@ -138,6 +145,24 @@ const std::vector<Case> kOthersEnd = {
      Then::end_others,
      Errc::bad_input,
      "no such model"},
+    {"killed by a second Ctrl-C",
+     false,
+     {stop(), stop_at_once(), killed_by_job(0), killed_by_job(1)},
+     Then::nothing,
+     Errc::failed,
+     kEndedAtOnce},
+    {"ended by it before the kill",
+     false,
+     {stop(), stop_at_once(), killed(0, SIGINT), killed_by_job(1)},
+     Then::nothing,
+     Errc::failed,
+     kEndedAtOnce},
+    {"killed by it behind a checkpoint",
+     false,
+     {stop(), exited(0, kExitStopped, kStopped), stop_at_once(), killed_by_job(1)},
+     Then::nothing,
+     Errc::stopped,
+     kStopped},
     {"a stop",
      false,
      {stop(), exited(0, kExitStopped, kStopped), exited(1, 0)},

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <fstream>
 #include <sstream>
 
+#include "apps/console/signals.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train/train_run.hpp"
 
@@ -55,6 +57,30 @@ TEST(LaunchJob, AfterALossProcessZeroHasTheWholeGrace) {
   EXPECT_NE(err.str().find("process 2 on here has not ended: killing it"), std::string::npos)
       << err.str();
   EXPECT_EQ(err.str().find("process 0"), std::string::npos) << err.str();
+}
+
+// Rank 0 presses Ctrl-C twice, rank 1 ignores it.
+TEST(LaunchJob, ASecondInterruptKillsAllAndSaysSo) {
+  const TemporaryDirectory folder;
+  const std::string body =
+      "cd \"$FOLDER\"\n"
+      "case $RANK in\n"
+      "0) trap 'trap \"\" INT; kill -INT $PPID' INT\n"
+      "   until [ -s pid1 ]; do sleep 0.05; done; kill -INT $PPID;;\n"
+      "1) trap '' INT; echo $$ > part; mv part pid1;;\n"
+      "esac\n"
+      "while :; do sleep 0.05; done";
+  std::ostringstream out, err;
+  Console console{out, err};
+  SignalPipe signals;
+  LaunchJob job({}, signals, console);
+  ASSERT_TRUE(job.start(scripts(2, body, folder.path().string())));
+  const auto done = job.wait();
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Errc::failed);
+  EXPECT_EQ(done.error().message, kEndedAtOnce);
+  EXPECT_EQ(job.exit_code(), 128 + SIGINT);
+  EXPECT_EQ(err.str(), "") << "that line is all";
 }
 
 // The others have reported it lost, and ended without it.

@@ -5,6 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <regex>
+#include <string>
+#include <vector>
+
 #include "tests/apps/top/status_example.hpp"
 
 namespace grapevine {
@@ -58,6 +62,82 @@ TEST(TopFrame, FactsAreWholeAt80Columns) {
   EXPECT_THAT(text_of(top_frame(state, 24, 80)), HasSubstr("sent 10.5 MB"));
 }
 
+// Of a line of the table: columns are two spaces apart.
+std::vector<std::string> cells_of(const std::string& line) {
+  const std::regex gap("  +");
+  const std::size_t first = line.find_first_not_of(' ');
+  if (first == std::string::npos) return {};
+  const std::string text = line.substr(first);
+  return {std::sregex_token_iterator(text.begin(), text.end(), gap, -1), {}};
+}
+
+// "1,0" of "1,002", and "5.6" of "5.66", would be other figures.
+TEST(TopFrame, ColumnsAreWholeOrLeftOut) {
+  const TopState state = stalled_state(12);
+  const std::vector<std::string> all = rank_lines(state.view->ranks, kAnyWidth);
+  for (int columns = 10; columns <= 100; ++columns) {
+    const std::vector<std::string> lines = rank_lines(state.view->ranks, columns);
+    ASSERT_EQ(lines.size(), all.size());
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      EXPECT_LE(display_width(lines[i]), columns);
+      const std::vector<std::string> known = cells_of(all[i]);
+      for (const std::string& cell : cells_of(lines[i]))
+        EXPECT_THAT(known, testing::Contains(cell))
+            << columns << " columns: '" << cell << "' in " << lines[i];
+    }
+    for (const char* title : {"rank", "state", "step"})
+      if (columns >= 26) EXPECT_THAT(cells_of(lines[0]), testing::Contains(title)) << columns;
+  }
+  EXPECT_THAT(cells_of(rank_lines(state.view->ranks, kWideTable)[0]),
+              testing::ElementsAreArray(cells_of(all[0])));
+}
+
+std::string unwrapped(const std::string& text) {
+  return std::regex_replace(text, std::regex("\n    "), " ");
+}
+
+// Half a fact would read as a whole one, and ranks that are not seen must not be forgotten.
+TEST(TopFrame, NothingIsCutUnsaidInASmallWindow) {
+  const int ranks = 30;
+  TopState state = stalled_state(ranks);
+  for (int rows = 4; rows <= 60; ++rows)
+    for (const int columns : {30, 40, 80}) {
+      const std::string text = text_of(top_frame(state, rows, columns));
+      const std::string where = std::to_string(rows) + "x" + std::to_string(columns) + "\n" + text;
+      const std::string whole = unwrapped(text);
+      for (const std::string& fact : state.view->facts)
+        EXPECT_EQ(whole.find(fact.substr(0, 8)) != std::string::npos,
+                  whole.find(fact + "\n") != std::string::npos)
+            << fact << "\n"
+            << where;
+      const std::regex row("(^|\n) *\\d+ .*(waits|no answer)"), more("\nand (\\d+) more ranks");
+      const auto shown = std::distance(std::sregex_iterator(text.begin(), text.end(), row), {});
+      std::smatch left;
+      const int out = std::regex_search(text, left, more) ? std::stoi(left[1]) : 0;
+      EXPECT_EQ(shown + out, ranks) << where;
+      EXPECT_GE(2 * (shown + 2), rows - 3) << where;
+    }
+}
+
+TEST(TopFrame, KeysFitTheWindow) {
+  const auto keys = [](int columns) { return top_frame(stalled_state(), 10, columns).back().text; };
+  EXPECT_THAT(keys(80), testing::EndsWith("b sent"));
+  EXPECT_THAT(keys(40), testing::EndsWith("t w b"));
+  EXPECT_EQ(keys(25), "q quit  p pause  x waits");
+}
+
+TEST(TopFrame, AwaitedRanksFitTheirColumn) {
+  auto status = stalled_json();
+  auto& waits = status["ranks"][0]["waits_for"];
+  const auto text = [&] {
+    const auto view = view_of(status, nullptr);
+    return view.ok() ? view->ranks[0].waits_for : view.error().message;
+  };
+  EXPECT_EQ(text(), "rank 2");
+  for (const int from : {1, 10, 11}) waits.push_back({{"from", from}, {"message", "chunk"}});
+  EXPECT_EQ(text(), "4 ranks") << waits;
+}
+
 TEST(TopFrame, CutsNoState) {
   TopState state = stalled_state();
   state.view->ranks[0].state = "changes members";
@@ -97,6 +177,8 @@ TEST(TopFrame, ShowsTheStallReportInTheirPlace) {
 TEST(TopFrame, ShowsWhyNothingNewComes) {
   TopState state = stalled_state();
   state.problem = "process 0 does not answer";
+  const std::string reason = "process 0 of the run in 'runs/first' does not answer: it is stopped";
+  EXPECT_THAT(unwrapped(text_of(top_frame({{}, reason}, 10, 40))), HasSubstr(reason));
   EXPECT_THAT(text_of(top_frame(state, 24, 80)), HasSubstr("process 0 does not answer"));
   EXPECT_THAT(text_of(top_frame({}, 24, 80)), HasSubstr("asking the run"));
 }

@@ -82,11 +82,11 @@ TEST(TopologyCommand, WeightsOfTheGraphStandBesideItsDestinations) {
 TEST(TopologyCommand, DotDrawsTwoWayEdgesOnce) {
   const std::string ring = output("ring --ranks 4 --peers 2 --dot");
   EXPECT_TRUE(contains(ring, "digraph \"ring\" {")) << ring;
-  EXPECT_TRUE(contains(ring, "0 -> 3 [dir=none];")) << ring;
+  EXPECT_TRUE(contains(ring, "0 -> 3 [dir=both];")) << ring;
   EXPECT_FALSE(contains(ring, "3 -> 0")) << ring;
   const std::string exponential = output("exponential --ranks 4 --dot");
   EXPECT_TRUE(contains(exponential, "3 -> 0 [label=\"0\"];")) << exponential;
-  EXPECT_TRUE(contains(exponential, "1 -> 3 [dir=none, label=\"1\"];")) << exponential;
+  EXPECT_TRUE(contains(exponential, "1 -> 3 [dir=both, label=\"1\"];")) << exponential;
 }
 
 TEST(TopologyCommand, TableShowsWhatTheGraphIs) {

@@ -181,12 +181,14 @@ TEST(WiringCommand, DrawsTheActorsAndTheMessagesOfOneExchange) {
   EXPECT_EQ(count(osgp, "label=\"GpuWorker\""), 4);
   EXPECT_EQ(count(osgp, "peer(\\d) -> peer(\\d) \\[label=\"share"), 4);
   EXPECT_EQ(count(osgp, "-> peer\\d \\[label=\"Gradient\""), 4);
-  EXPECT_NE(osgp.find("peer0 -> peer1 [label=\"share"), std::string::npos) << osgp;
+  EXPECT_NE(osgp.find("peer0 -> peer1 [label=\"share\\n4100 B\" constraint"), std::string::npos)
+      << osgp;
 
   const std::string gem = output("show gem --dot --ranks 3");
   EXPECT_EQ(count(gem, "label=\"GpuWorker\""), 3);
-  for (const char* message : {"ask", "grant", "commit", "receipt"})
-    EXPECT_EQ(count(gem, "-> peer\\d \\[label=\"" + std::string(message)), 3) << message;
+  EXPECT_EQ(count(gem, "-> peer3 \\[label=\"ask \\d+ B\\\\ncommit \\d+ B\"\\]"), 3) << gem;
+  EXPECT_EQ(count(gem, "peer3 -> peer\\d \\[label=\"grant \\d+ B\\\\nreceipt \\d+ B\"\\]"), 3)
+      << gem;
   // Only arrows of ranks beside each other: the labels of those to one server would overlap.
   EXPECT_EQ(count(osgp, "constraint=false"), 4);
   EXPECT_EQ(count(gem, "constraint=false"), 0);
@@ -196,8 +198,29 @@ TEST(WiringCommand, DrawsTheActorsAndTheMessagesOfOneExchange) {
 TEST(WiringCommand, DrawsTheExchangeBetweenNodes) {
   const std::string path = write("nodes.toml", "algorithm = \"sgp\"\n[wiring]\nhierarchy = 2\n");
   const std::string dot = output("show " + path + " --dot --ranks 4");
-  EXPECT_EQ(count(dot, "peer0 -> peer2 \\[label=\"share"), 1) << dot;
-  EXPECT_EQ(count(dot, "peer0 -> peer1 \\[label=\"parameters"), 1) << dot;
+  EXPECT_EQ(count(dot, "peer0 -> peer2 \\[label=\"share 4100 B\\\\neach way\" dir=both"), 1) << dot;
+  // What differs by direction names both ranks.
+  EXPECT_EQ(count(dot,
+                  "peer0 -> peer1 \\[label=\"0 → 1: chunk ×2 \\d+ B; parameters ×2 \\d+ B\\\\n"
+                  "1 → 0: chunk ×2 \\d+ B\" dir=both"),
+            1)
+      << dot;
+}
+
+// Graphviz draws two arrows between ranks beside each other on top of each other, also their
+// labels.
+TEST(WiringCommand, DrawsOneLineForEachPairOfWorkers) {
+  const std::regex arrow("peer(\\d) -> peer(\\d) ");
+  for (const Preset& preset : presets()) {
+    const std::string dot = output("show " + preset.name + " --dot --ranks 4");
+    std::set<std::pair<int, int>> pairs;
+    for (std::sregex_iterator one(dot.begin(), dot.end(), arrow), end; one != end; ++one) {
+      const int from = std::stoi((*one)[1]), to = std::stoi((*one)[2]);
+      const bool level = from < 4 && to < 4;
+      const auto pair = level ? std::minmax({from, to}) : std::pair<int, int>(from, to);
+      EXPECT_TRUE(pairs.insert(pair).second) << preset.name << "\n" << dot;
+    }
+  }
 }
 
 // A file is the wiring that train makes of it.
