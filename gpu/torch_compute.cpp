@@ -148,8 +148,11 @@ TorchCompute::TorchCompute(TorchComputeConfig config, std::unique_ptr<Model> mod
       transfers_(config_.runtime, staging_limit(config_, parameters_.numel(), buffers_.numel()),
                  config_.timeout),
       loader_(config_.data, sampler, config_.rank, config_.loader) {
-  if (config_.graphs)
-    graphs_.emplace(config_.runtime, config_.name, config_.model_name, why_no_graphs(config_));
+  if (config_.graphs) {
+    if (!config_.graphs_notice) config_.graphs_notice = std::make_shared<GraphsNotice>(true);
+    graphs_.emplace(config_.runtime, config_.name, config_.model_name, why_no_graphs(config_),
+                    config_.last_step, config_.graphs_notice);
+  }
   if (config_.group) buckets_ = buckets_of(parameters_, config_.bucket_bytes);
   if (buffers_.numel() > 0) initial_buffers_ = FrozenTensor::freeze(buffers_.gather());
   const auto scope = transfers_.begin_compute();

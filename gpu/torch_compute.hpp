@@ -16,6 +16,7 @@
 #include "gpu/model/flat_params.hpp"
 #include "gpu/model/gradient_buckets.hpp"
 #include "gpu/model/gradient_parts.hpp"
+#include "gpu/model/graphs_notice.hpp"
 #include "gpu/model/model.hpp"
 #include "gpu/model/objective.hpp"
 #include "gpu/model/precision.hpp"
@@ -56,6 +57,8 @@ struct TorchComputeConfig {
   bool channels_last = false;
   // Passes are captured in graphs of the device and replayed, where StepGraphs can do that.
   bool graphs = false;
+  // Takes the reasons why none are captured, of all workers of the process. Null: one that warns.
+  std::shared_ptr<GraphsNotice> graphs_notice;
   Duration timeout = from_seconds(120.0);  // longest wait for the device in a step
   // On which the threads that launch the device's work run, from the first gradient on: the one
   // that calls gradient() and that of the backward passes (gpu/threads/near_cpus.hpp). Empty: they

@@ -14,6 +14,7 @@
 #include "gpu/device.hpp"
 #include "gpu/memory/model_memory.hpp"
 #include "gpu/model/flat_params.hpp"
+#include "gpu/model/graphs_notice.hpp"
 #include "gpu/model/precision.hpp"
 #include "gpu/replicas/gpu_claims.hpp"
 #include "gpu/replicas/gradient_group.hpp"
@@ -46,6 +47,7 @@ struct Replica {
   std::shared_ptr<GradientGroup> group;
   std::shared_ptr<HostMean> host_mean;
   CpuSet cpus;  // for the threads that launch the work of its device; empty: any
+  std::shared_ptr<GraphsNotice> notice;
   std::shared_ptr<DeviceRuntime> runtime = nullptr;  // of its device; null: opened for it
 };
 
@@ -84,6 +86,7 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
   config.scale_loss = *precision == Precision::fp16;
   config.channels_last = job.options.channels_last;
   config.graphs = job.options.cuda_graphs;
+  config.graphs_notice = replica.notice;
   config.timeout = first_step_limit(job.options);
   config.near_cpus = replica.cpus;
   config.accuracy_every = job.options.log_every;
@@ -223,10 +226,19 @@ Expected<ReplicaShape> replica_shape(const TrainJob& job) {
   return ReplicaShape{parameters->numel(), buffers->numel(), job.processes.replicas};
 }
 
+// A worker of this process.
+struct Placed {
+  Rank rank = 0;
+  Devices devices;
+  std::vector<CpuSet> cpus;  // near each device
+  std::string shared;        // why others may use the devices as well; empty: they do not
+  std::shared_ptr<GraphsNotice> notice;
+};
+
 // Of a worker with several processes: of a member its replica, of the lead the whole worker.
-Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, Rank rank, at::Device device,
-                                                      const CpuSet& cpus,
-                                                      const std::string& shared) {
+Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, const Placed& worker) {
+  const Rank rank = worker.rank;
+  const at::Device device = worker.devices.front();
   const WorkerProcesses& processes = job.processes;
   const auto replicas = static_cast<std::size_t>(processes.replicas);
   const auto index = static_cast<std::size_t>(processes.replica);
@@ -234,12 +246,12 @@ Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, Rank rank, 
   if (!shape) return shape.error();
   job.parameters = shape->parameters;
   const auto group = link_replicas(
-      job, {"rank " + std::to_string(rank), *shape, device, shared, member_limits(job)});
+      job, {"rank " + std::to_string(rank), *shape, device, worker.shared, member_limits(job)});
   if (!group) return group.error();
   job.process_group = *group;
-  auto own =
-      make_replica(job, rank, device,
-                   {replica_name(rank, index, replicas), index, replicas, *group, nullptr, cpus});
+  auto own = make_replica(job, rank, device,
+                          {replica_name(rank, index, replicas), index, replicas, *group, nullptr,
+                           worker.cpus.front(), worker.notice});
   if (!own) return own.error();
   if (processes.is_member()) return std::shared_ptr<Compute>(*std::move(own));
   std::vector<std::unique_ptr<Compute>> all;
@@ -250,15 +262,13 @@ Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, Rank rank, 
       std::make_shared<ReplicatedCompute>(std::move(all), *group, replicas_limit(job)));
 }
 
-Expected<std::shared_ptr<Compute>> make_compute(TrainJob& job, Rank rank, const Devices& devices,
-                                                const std::vector<CpuSet>& cpus,
-                                                const std::string& shared) {
-  if (job.processes.replicas > 1)
-    return make_for_processes(job, rank, devices.front(), cpus.front(), shared);
+Expected<std::shared_ptr<Compute>> make_compute(TrainJob& job, const Placed& worker) {
+  if (job.processes.replicas > 1) return make_for_processes(job, worker);
+  const auto& [rank, devices, cpus, shared, notice] = worker;
   const std::string name = replica_name(rank, 0, 1);
   if (devices.size() == 1) {
     auto made =
-        make_replica(job, rank, devices.front(), {name, 0, 1, nullptr, nullptr, cpus.front()});
+        make_replica(job, rank, devices.front(), {name, 0, 1, nullptr, nullptr, cpus[0], notice});
     if (!made) return made.error();
     return std::shared_ptr<Compute>(*std::move(made));
   }
@@ -271,7 +281,7 @@ Expected<std::shared_ptr<Compute>> make_compute(TrainJob& job, Rank rank, const 
   for (std::size_t i = 0; i < devices.size(); ++i) {
     auto made = make_replica(job, rank, devices[i],
                              {replica_name(rank, i, devices.size()), i, devices.size(), *group,
-                              mean, cpus[i], i == 0 ? *lead : nullptr});
+                              mean, cpus[i], notice, i == 0 ? *lead : nullptr});
     if (!made) return made.error();
     replicas.push_back(*std::move(made));
   }
@@ -388,10 +398,11 @@ Expected<void> make_computes(TrainJob& job) {
   if (replicated && devices->front().front().is_cuda()) in_use = gpus_in_use(job, *devices);
   const WorkerCpus cpus = near_cpus_of_workers(job, *devices);
   limit_threads_to_near_cpus(job, cpus);
+  const auto notice = std::make_shared<GraphsNotice>(job.is_head());
   for (std::size_t i = 0; i < job.local_ranks.size(); ++i) {
     const Rank rank = job.local_ranks[i];
     const Devices& own = (*devices)[i];
-    auto compute = make_compute(job, rank, own, cpus[i], why_shared(own, in_use));
+    auto compute = make_compute(job, {rank, own, cpus[i], why_shared(own, in_use), notice});
     if (!compute) return compute.error();
     job.parameters = (*compute)->dimension();
     job.run.computes[static_cast<std::size_t>(rank)] = std::move(*compute);
@@ -402,7 +413,7 @@ Expected<void> make_computes(TrainJob& job) {
   const auto device = choose_device(job.options.device, visible_gpus(),
                                     turn_of(job, 0) * job.options.devices_per_worker);
   if (!device) return device.error();
-  auto evaluator = make_replica(job, 0, *device, {"rank 0", 0, 1, nullptr, nullptr, {}});
+  auto evaluator = make_replica(job, 0, *device, {"rank 0", 0, 1, nullptr, nullptr, {}, notice});
   if (!evaluator) return evaluator.error();
   job.evaluator = std::move(*evaluator);
   const bool has_test = job.data->info().test_size > 0;
