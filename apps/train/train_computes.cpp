@@ -79,6 +79,7 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
   config.replica = replica.index;
   config.replicas = replica.of;
   config.group = replica.group;
+  config.spans_processes = replica.group && job.processes.replicas > 1;
   config.host_mean = replica.host_mean;
   config.seed = seed_of(job.options);
   config.runtime = *std::move(runtime);
@@ -289,17 +290,19 @@ Expected<std::shared_ptr<Compute>> make_compute(TrainJob& job, const Placed& wor
       std::move(replicas), *group, replicas_limit(job), mean, *lead));
 }
 
-// Why the ranks cannot keep their models on the workers' devices; empty: they can.
+// Why the ranks cannot keep their models on the workers' devices, before the workers are made;
+// empty: they can.
 std::string why_on_host(const TrainJob& job, const std::vector<Devices>& workers) {
   if (workers.empty()) return "no rank of this process trains";
   if (workers.front().front().is_cpu()) return "the workers compute on the CPU";
-  if (job.processes.replicas > 1)
-    return "the processes of a worker share its model in the host's memory "
-           "(--processes-per-worker)";
   const Plan& plan = job.run.parts->plan;
   if (!plan.role->any_device(plan))
     return "role '" + plan.role->name + "' keeps its vectors in the host's memory";
   return "";
+}
+
+Expected<void> refused_device(const std::string& why) {
+  return bad_input("--peers device: " + why + ": choose --peers host");
 }
 
 // Whether packed vectors, and so whole ones, cross the host's link in each exchange.
@@ -352,8 +355,11 @@ Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers,
   const std::string& asked = job.options.peers;
   if (asked == "host") return pin_models(job, workers);
   std::string why = why_on_host(job, workers);
-  if (asked == "device" && !why.empty())
-    return bad_input("--peers device: " + why + ": choose --peers host");
+  if (why.empty() && job.processes.replicas > 1 && !job.process_group)
+    why =
+        "no NCCL group takes a worker's model from the GPU of its first process to the others "
+        "(the line about the sum of gradients has the reason)";
+  if (asked == "device" && !why.empty()) return refused_device(why);
   if (asked == "auto" && why.empty() && compresses_on_host(*job.run.parts))
     why = "this wiring compresses there, so that whole vectors would cross the host's link";
   if (!why.empty()) {
@@ -393,6 +399,9 @@ Expected<void> make_computes(TrainJob& job) {
   job.run.computes.resize(static_cast<std::size_t>(job.options.workers));
   const auto devices = devices_of_workers(job);
   if (!devices) return devices.error();
+  if (const std::string why = why_on_host(job, *devices);
+      job.options.peers == "device" && !why.empty())
+    return refused_device(why);  // before this process waits for those of its worker
   Expected<std::vector<std::string>> in_use = std::vector<std::string>();
   const bool replicated = job.options.devices_per_worker > 1 || job.processes.replicas > 1;
   if (replicated && devices->front().front().is_cuda()) in_use = gpus_in_use(job, *devices);

@@ -101,6 +101,16 @@ class FakeGroup final : public GradientGroup {
                       });
   }
 
+  // Replica 0 only reads its operand, which others may read meanwhile.
+  Expected<void> broadcast(std::size_t replica, const at::Tensor& flat) override {
+    float* const values = memory_of(flat);
+    const std::int64_t n = flat.numel();
+    const auto take = [&](std::size_t i, const std::vector<float>& of) {
+      if (i == 0 && replica != 0) std::copy(of.begin(), of.end(), values);
+    };
+    return collective("broadcast", replica, flat, values, n, take, /*writes=*/replica != 0);
+  }
+
   Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& bucket) override {
     float* const values = memory_of(bucket);
     const std::int64_t n = bucket.numel();
@@ -124,7 +134,8 @@ class FakeGroup final : public GradientGroup {
   // `take`: of each replica's `sent`, in their order, once all have sent theirs.
   Expected<void> collective(const char* name, std::size_t replica, const at::Tensor& operand,
                             const float* sent, std::int64_t n,
-                            const std::function<void(std::size_t, const std::vector<float>&)>& take) {
+                            const std::function<void(std::size_t, const std::vector<float>&)>& take,
+                            bool writes = true) {
     const auto offset = static_cast<std::uint64_t>(operand.storage_offset()) * sizeof(float);
     const Access used(&block_of(operand)->history, offset,
                       offset + static_cast<std::uint64_t>(operand.nbytes()));
@@ -133,7 +144,8 @@ class FakeGroup final : public GradientGroup {
     send(replica, sent, n);
     if (auto all = barrier(); !all) return all;
     wait_for_streams(stream);
-    const std::uint64_t time = order().run(name, stream, {used}, {used});
+    const std::uint64_t time = order().run(
+        name, stream, {used}, writes ? std::vector<Access>{used} : std::vector<Access>());
     set_clock(replica, {{stream, time}});
     for (std::size_t i = 0; i < replicas_; ++i) take(i, sent_by(i, n));
     if (auto all = barrier(); !all) return all;
