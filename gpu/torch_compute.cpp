@@ -148,8 +148,11 @@ TorchCompute::TorchCompute(TorchComputeConfig config, std::unique_ptr<Model> mod
       transfers_(config_.runtime, staging_limit(config_, parameters_.numel(), buffers_.numel()),
                  config_.timeout),
       loader_(config_.data, sampler, config_.rank, config_.loader) {
-  if (config_.graphs)
-    graphs_.emplace(config_.runtime, config_.name, config_.model_name, why_no_graphs(config_));
+  if (config_.graphs) {
+    if (!config_.graphs_notice) config_.graphs_notice = std::make_shared<GraphsNotice>(true);
+    graphs_.emplace(config_.runtime, config_.name, config_.model_name, why_no_graphs(config_),
+                    config_.last_step, config_.graphs_notice);
+  }
   if (config_.group) buckets_ = buckets_of(parameters_, config_.bucket_bytes);
   if (buffers_.numel() > 0) initial_buffers_ = FrozenTensor::freeze(buffers_.gather());
   const auto scope = transfers_.begin_compute();
@@ -304,12 +307,53 @@ void TorchCompute::upload_batch_after(Step step) {
   }
 }
 
-// z, of which this replica has uploaded its slice; in the compute stream.
-Expected<at::Tensor> TorchCompute::gather_slices(at::Tensor slices) {
+TorchCompute::Route TorchCompute::route_of(const FrozenTensor& z) const {
+  const bool in_place = config_.runtime->in_host_memory();
+  Route route;
+  route.resident = !in_place && (!z.defined() || !z.device().is_cpu());
+  route.sliced = config_.group && !in_place && !route.resident;
+  route.broadcast = route.resident && config_.spans_processes;
+  return route;
+}
+
+// Without the batch. Vectors that the group brings get their memory.
+PassInputs TorchCompute::upload_inputs(const FrozenTensor& z, const FrozenTensor& buffers,
+                                       const Route& route) {
+  PassInputs inputs;
+  if (!z.defined()) {
+    inputs.z = transfers_.memory_for(z_slot_, parameters_.numel());
+    if (buffers_.numel() > 0)
+      inputs.buffers = transfers_.memory_for(buffers_slot_, buffers_.numel());
+    return inputs;
+  }
+  inputs.z = route.sliced ? transfers_.upload_slice(z, config_.replica, config_.replicas, z_slot_)
+                          : transfers_.upload(z, z_slot_);
+  inputs.buffers = upload_buffers(buffers);
+  return inputs;
+}
+
+// What the group does for them, in the compute stream.
+Expected<void> TorchCompute::complete_inputs(PassInputs& inputs, const Route& route) {
   const at::NoGradGuard no_grad;
-  if (const auto gathered = config_.group->all_gather(config_.replica, slices); !gathered)
-    return gathered.error();
-  return slices.narrow(0, 0, parameters_.numel());
+  if (route.sliced) {
+    if (auto gathered = config_.group->all_gather(config_.replica, inputs.z); !gathered)
+      return gathered;
+    inputs.z = inputs.z.narrow(0, 0, parameters_.numel());
+  }
+  if (!route.broadcast) return {};
+  if (auto given = config_.group->broadcast(config_.replica, inputs.z); !given) return given;
+  if (!inputs.buffers.defined()) return {};
+  return config_.group->broadcast(config_.replica, inputs.buffers);
+}
+
+// Their mean stays in replica 0; in the compute stream.
+Expected<void> TorchCompute::reduce_buffers(PassResults& pass) {
+  if (!pass.buffers.defined()) return {};
+  const at::NoGradGuard no_grad;
+  if (auto reduced = config_.group->all_reduce_mean(config_.replica, pass.buffers); !reduced)
+    return reduced;
+  if (config_.replica > 0) pass.buffers = at::Tensor();
+  return {};
 }
 
 // This replica's, of the group's mean.
@@ -321,30 +365,25 @@ void TorchCompute::download_slice(const at::Tensor& mean) {
 // False: the gradient overflowed, and is to be computed again under a smaller factor of the loss.
 Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& request,
                                       const Batch& batch, Gradient& result, GradientParts* parts) {
-  const bool in_place = config_.runtime->in_host_memory();
-  // The results stay on the device where z is on one: on this, or on that of the first replica.
-  const bool resident = !in_place && !z.device().is_cpu();
-  // The same for all replicas: else some would wait for others in the group.
-  const bool sliced = config_.group && !in_place && z.device().is_cpu();
-  const bool sliced_mean = sliced && config_.host_mean;
-  const at::Tensor uploaded =
-      sliced ? transfers_.upload_slice(z, config_.replica, config_.replicas, z_slot_)
-             : transfers_.upload(z, z_slot_);
-  const at::Tensor flat_buffers = upload_buffers(request.buffers);
+  const Route route = route_of(z);
+  const bool resident = route.resident, sliced_mean = route.sliced && config_.host_mean;
+  PassInputs inputs = upload_inputs(z, request.buffers, route);
+  inputs.batch = batch;
   PassResults pass;
   {
     const auto scope = transfers_.begin_compute();
-    const Expected<at::Tensor> flat_z = sliced ? gather_slices(uploaded) : uploaded;
-    if (!flat_z) return flat_z.error();
+    if (const auto complete = complete_inputs(inputs, route); !complete) return complete.error();
     // Staged memory goes back to where the download takes it from.
     FrozenTensor recycled = std::exchange(request.recycled, {});
-    if (!in_place && !resident) recycled = {};
+    if (!config_.runtime->in_host_memory() && !resident) recycled = {};
     if (sliced_mean && comes_down(config_))
       config_.host_mean->set(transfers_.host_memory(parameters_.numel()));
-    Expected<PassResults> passed = run_pass({*flat_z, flat_buffers, batch}, resident, request.step,
-                                            std::move(recycled), parts);
+    Expected<PassResults> passed =
+        run_pass(inputs, resident, request.step, std::move(recycled), parts);
     if (!passed) return passed.error();
     pass = *std::move(passed);
+    if (route.broadcast)
+      if (const auto reduced = reduce_buffers(pass); !reduced) return reduced.error();
     transfers_.end_compute();
   }
   const auto result_of = [&](at::Tensor& computed) {
@@ -610,6 +649,7 @@ Expected<std::unique_ptr<LaunchGate::Pass>> TorchCompute::gate_pass() const {
 
 Expected<void> TorchCompute::check_request(const FrozenTensor& z,
                                            const FrozenTensor& buffers) const {
+  if (!z.defined() && config_.spans_processes && config_.replica > 0) return {};
   if (z.numel() != parameters_.numel() || z.dtype() != at::kFloat)
     return bad_input("z has " + std::to_string(z.numel()) + " values, model '" +
                      config_.model_name + "' has " + std::to_string(parameters_.numel()) +

@@ -16,6 +16,7 @@
 #include "gpu/model/flat_params.hpp"
 #include "gpu/model/gradient_buckets.hpp"
 #include "gpu/model/gradient_parts.hpp"
+#include "gpu/model/graphs_notice.hpp"
 #include "gpu/model/model.hpp"
 #include "gpu/model/objective.hpp"
 #include "gpu/model/precision.hpp"
@@ -56,6 +57,8 @@ struct TorchComputeConfig {
   bool channels_last = false;
   // Passes are captured in graphs of the device and replayed, where StepGraphs can do that.
   bool graphs = false;
+  // Takes the reasons why none are captured, of all workers of the process. Null: one that warns.
+  std::shared_ptr<GraphsNotice> graphs_notice;
   Duration timeout = from_seconds(120.0);  // longest wait for the device in a step
   // On which the threads that launch the device's work run, from the first gradient on: the one
   // that calls gradient() and that of the backward passes (gpu/threads/near_cpus.hpp). Empty: they
@@ -63,6 +66,9 @@ struct TorchComputeConfig {
   CpuSet near_cpus;
   // Of the replicas: gathers parameters and all-reduces gradients on the devices; null: none.
   std::shared_ptr<GradientGroup> group;
+  // The other replicas of the group are in processes of their own: z and the buffers reach them by
+  // the group where they are on the device of replica 0, which their requests have none of.
+  bool spans_processes = false;
   // Of the replicas of a group that are all in this process: each downloads a slice of the mean
   // into it. Null: replica 0 downloads the whole.
   std::shared_ptr<HostMean> host_mean;
@@ -90,7 +96,9 @@ struct TorchComputeConfig {
 // In a group, each replica uploads a slice of z, and the group gathers the slices on the devices; a
 // z that is on a device is copied from there to each. Every gradient is the group's mean. With a
 // `host_mean` each replica downloads a slice of it into memory of replica 0, and returns none;
-// without it, in the host's memory, and where z is on a device, replica 0 returns the whole. The
+// without it, in the host's memory, and where z is on a device, replica 0 returns the whole. Where
+// the group spans processes, a z on the device of replica 0 is broadcast by the group, together
+// with the buffers; the means of both stay there, and the other replicas return figures only. The
 // group reduces a bucket of the gradient while the backward pass computes the next ones; where a
 // step has several passes, in the last one. A gradient that overflows does so in all replicas, so
 // that all compute it again.
@@ -119,7 +127,8 @@ class TorchCompute final : public Compute {
   FrozenTensor initial_parameters() const override { return initial_parameters_; }
   FrozenTensor initial_buffers() const override { return initial_buffers_; }
 
-  // request.buffers may be undefined: the initial ones are used. request.recycled is used where it
+  // request.buffers may be undefined: the initial ones are used. request.z is undefined where the
+  // group gives it to this replica (spans_processes). request.recycled is used where it
   // is the only handle on [d] float32 in the memory that the device computes in. Errors are one
   // line that names the rank: the data set's, the model's, a loss that is not finite, a device that
   // does not answer within `timeout`, a gradient that does not fit into the precision.
@@ -150,7 +159,17 @@ class TorchCompute final : public Compute {
   Expected<Gradient> try_gradient(GradientRequest& request, const GivePart& give);
   Expected<Batch> batch_of(Step step, Gradient& result);
   void upload_batch_after(Step step);
-  Expected<at::Tensor> gather_slices(at::Tensor slices);
+  // How the vectors of a pass come here, and where its results stay. The same for all replicas of a
+  // group: else some would wait for others in it.
+  struct Route {
+    bool resident = false;   // results stay on the device: z is on this, or on replica 0's
+    bool sliced = false;     // the group gathers z from slices
+    bool broadcast = false;  // the group gives z and the buffers of replica 0 to all
+  };
+  Route route_of(const FrozenTensor& z) const;
+  PassInputs upload_inputs(const FrozenTensor& z, const FrozenTensor& buffers, const Route& route);
+  Expected<void> complete_inputs(PassInputs& inputs, const Route& route);
+  Expected<void> reduce_buffers(PassResults& pass);
   void download_slice(const at::Tensor& mean);
   Expected<bool> try_pass(const FrozenTensor& z, GradientRequest& request, const Batch& batch,
                           Gradient& result, GradientParts* parts);

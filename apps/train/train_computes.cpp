@@ -14,6 +14,7 @@
 #include "gpu/device.hpp"
 #include "gpu/memory/model_memory.hpp"
 #include "gpu/model/flat_params.hpp"
+#include "gpu/model/graphs_notice.hpp"
 #include "gpu/model/precision.hpp"
 #include "gpu/replicas/gpu_claims.hpp"
 #include "gpu/replicas/gradient_group.hpp"
@@ -46,6 +47,7 @@ struct Replica {
   std::shared_ptr<GradientGroup> group;
   std::shared_ptr<HostMean> host_mean;
   CpuSet cpus;  // for the threads that launch the work of its device; empty: any
+  std::shared_ptr<GraphsNotice> notice;
   std::shared_ptr<DeviceRuntime> runtime = nullptr;  // of its device; null: opened for it
 };
 
@@ -77,6 +79,7 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
   config.replica = replica.index;
   config.replicas = replica.of;
   config.group = replica.group;
+  config.spans_processes = replica.group && job.processes.replicas > 1;
   config.host_mean = replica.host_mean;
   config.seed = seed_of(job.options);
   config.runtime = *std::move(runtime);
@@ -84,6 +87,7 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
   config.scale_loss = *precision == Precision::fp16;
   config.channels_last = job.options.channels_last;
   config.graphs = job.options.cuda_graphs;
+  config.graphs_notice = replica.notice;
   config.timeout = first_step_limit(job.options);
   config.near_cpus = replica.cpus;
   config.accuracy_every = job.options.log_every;
@@ -223,10 +227,19 @@ Expected<ReplicaShape> replica_shape(const TrainJob& job) {
   return ReplicaShape{parameters->numel(), buffers->numel(), job.processes.replicas};
 }
 
+// A worker of this process.
+struct Placed {
+  Rank rank = 0;
+  Devices devices;
+  std::vector<CpuSet> cpus;  // near each device
+  std::string shared;        // why others may use the devices as well; empty: they do not
+  std::shared_ptr<GraphsNotice> notice;
+};
+
 // Of a worker with several processes: of a member its replica, of the lead the whole worker.
-Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, Rank rank, at::Device device,
-                                                      const CpuSet& cpus,
-                                                      const std::string& shared) {
+Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, const Placed& worker) {
+  const Rank rank = worker.rank;
+  const at::Device device = worker.devices.front();
   const WorkerProcesses& processes = job.processes;
   const auto replicas = static_cast<std::size_t>(processes.replicas);
   const auto index = static_cast<std::size_t>(processes.replica);
@@ -234,12 +247,12 @@ Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, Rank rank, 
   if (!shape) return shape.error();
   job.parameters = shape->parameters;
   const auto group = link_replicas(
-      job, {"rank " + std::to_string(rank), *shape, device, shared, member_limits(job)});
+      job, {"rank " + std::to_string(rank), *shape, device, worker.shared, member_limits(job)});
   if (!group) return group.error();
   job.process_group = *group;
-  auto own =
-      make_replica(job, rank, device,
-                   {replica_name(rank, index, replicas), index, replicas, *group, nullptr, cpus});
+  auto own = make_replica(job, rank, device,
+                          {replica_name(rank, index, replicas), index, replicas, *group, nullptr,
+                           worker.cpus.front(), worker.notice});
   if (!own) return own.error();
   if (processes.is_member()) return std::shared_ptr<Compute>(*std::move(own));
   std::vector<std::unique_ptr<Compute>> all;
@@ -250,15 +263,13 @@ Expected<std::shared_ptr<Compute>> make_for_processes(TrainJob& job, Rank rank, 
       std::make_shared<ReplicatedCompute>(std::move(all), *group, replicas_limit(job)));
 }
 
-Expected<std::shared_ptr<Compute>> make_compute(TrainJob& job, Rank rank, const Devices& devices,
-                                                const std::vector<CpuSet>& cpus,
-                                                const std::string& shared) {
-  if (job.processes.replicas > 1)
-    return make_for_processes(job, rank, devices.front(), cpus.front(), shared);
+Expected<std::shared_ptr<Compute>> make_compute(TrainJob& job, const Placed& worker) {
+  if (job.processes.replicas > 1) return make_for_processes(job, worker);
+  const auto& [rank, devices, cpus, shared, notice] = worker;
   const std::string name = replica_name(rank, 0, 1);
   if (devices.size() == 1) {
     auto made =
-        make_replica(job, rank, devices.front(), {name, 0, 1, nullptr, nullptr, cpus.front()});
+        make_replica(job, rank, devices.front(), {name, 0, 1, nullptr, nullptr, cpus[0], notice});
     if (!made) return made.error();
     return std::shared_ptr<Compute>(*std::move(made));
   }
@@ -271,7 +282,7 @@ Expected<std::shared_ptr<Compute>> make_compute(TrainJob& job, Rank rank, const 
   for (std::size_t i = 0; i < devices.size(); ++i) {
     auto made = make_replica(job, rank, devices[i],
                              {replica_name(rank, i, devices.size()), i, devices.size(), *group,
-                              mean, cpus[i], i == 0 ? *lead : nullptr});
+                              mean, cpus[i], notice, i == 0 ? *lead : nullptr});
     if (!made) return made.error();
     replicas.push_back(*std::move(made));
   }
@@ -279,17 +290,19 @@ Expected<std::shared_ptr<Compute>> make_compute(TrainJob& job, Rank rank, const 
       std::move(replicas), *group, replicas_limit(job), mean, *lead));
 }
 
-// Why the ranks cannot keep their models on the workers' devices; empty: they can.
+// Why the ranks cannot keep their models on the workers' devices, before the workers are made;
+// empty: they can.
 std::string why_on_host(const TrainJob& job, const std::vector<Devices>& workers) {
   if (workers.empty()) return "no rank of this process trains";
   if (workers.front().front().is_cpu()) return "the workers compute on the CPU";
-  if (job.processes.replicas > 1)
-    return "the processes of a worker share its model in the host's memory "
-           "(--processes-per-worker)";
   const Plan& plan = job.run.parts->plan;
   if (!plan.role->any_device(plan))
     return "role '" + plan.role->name + "' keeps its vectors in the host's memory";
   return "";
+}
+
+Expected<void> refused_device(const std::string& why) {
+  return bad_input("--peers device: " + why + ": choose --peers host");
 }
 
 // Whether packed vectors, and so whole ones, cross the host's link in each exchange.
@@ -342,8 +355,11 @@ Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers,
   const std::string& asked = job.options.peers;
   if (asked == "host") return pin_models(job, workers);
   std::string why = why_on_host(job, workers);
-  if (asked == "device" && !why.empty())
-    return bad_input("--peers device: " + why + ": choose --peers host");
+  if (why.empty() && job.processes.replicas > 1 && !job.process_group)
+    why =
+        "no NCCL group takes a worker's model from the GPU of its first process to the others "
+        "(the line about the sum of gradients has the reason)";
+  if (asked == "device" && !why.empty()) return refused_device(why);
   if (asked == "auto" && why.empty() && compresses_on_host(*job.run.parts))
     why = "this wiring compresses there, so that whole vectors would cross the host's link";
   if (!why.empty()) {
@@ -383,15 +399,19 @@ Expected<void> make_computes(TrainJob& job) {
   job.run.computes.resize(static_cast<std::size_t>(job.options.workers));
   const auto devices = devices_of_workers(job);
   if (!devices) return devices.error();
+  if (const std::string why = why_on_host(job, *devices);
+      job.options.peers == "device" && !why.empty())
+    return refused_device(why);  // before this process waits for those of its worker
   Expected<std::vector<std::string>> in_use = std::vector<std::string>();
   const bool replicated = job.options.devices_per_worker > 1 || job.processes.replicas > 1;
   if (replicated && devices->front().front().is_cuda()) in_use = gpus_in_use(job, *devices);
   const WorkerCpus cpus = near_cpus_of_workers(job, *devices);
   limit_threads_to_near_cpus(job, cpus);
+  const auto notice = std::make_shared<GraphsNotice>(job.is_head());
   for (std::size_t i = 0; i < job.local_ranks.size(); ++i) {
     const Rank rank = job.local_ranks[i];
     const Devices& own = (*devices)[i];
-    auto compute = make_compute(job, rank, own, cpus[i], why_shared(own, in_use));
+    auto compute = make_compute(job, {rank, own, cpus[i], why_shared(own, in_use), notice});
     if (!compute) return compute.error();
     job.parameters = (*compute)->dimension();
     job.run.computes[static_cast<std::size_t>(rank)] = std::move(*compute);
@@ -402,7 +422,7 @@ Expected<void> make_computes(TrainJob& job) {
   const auto device = choose_device(job.options.device, visible_gpus(),
                                     turn_of(job, 0) * job.options.devices_per_worker);
   if (!device) return device.error();
-  auto evaluator = make_replica(job, 0, *device, {"rank 0", 0, 1, nullptr, nullptr, {}});
+  auto evaluator = make_replica(job, 0, *device, {"rank 0", 0, 1, nullptr, nullptr, {}, notice});
   if (!evaluator) return evaluator.error();
   job.evaluator = std::move(*evaluator);
   const bool has_test = job.data->info().test_size > 0;

@@ -185,6 +185,11 @@ const at::Tensor& Transfers::memory_in(DeviceSlot& slot, at::IntArrayRef shape,
   return slot.memory;
 }
 
+at::Tensor Transfers::memory_for(DeviceSlot& slot, std::int64_t numel) {
+  const auto scope = runtime_->enter(Stream::upload);
+  return memory_in(slot, {numel}, at::kFloat);
+}
+
 FrozenTensor Transfers::send_to_device(const FrozenTensor& from) {
   const auto scope = runtime_->enter(Stream::upload);
   at::Tensor memory = on_device(from.sizes(), from.dtype());

@@ -88,6 +88,9 @@ class Transfers {
   // `from` in the host's memory, flat; a device with memory of its own.
   at::Tensor upload_slice(const FrozenTensor& from, std::size_t index, std::size_t count,
                           DeviceSlot& slot);
+  // Memory in `slot` for `numel` float32 that the compute stream writes, which serves as that of
+  // upload() does. REQUIRES: a device with memory of its own.
+  at::Tensor memory_for(DeviceSlot& slot, std::int64_t numel);
   // `from`, of the host's memory, in memory of its own that is complete after the upload stream's
   // work; `from` may end when this returns. REQUIRES: a device with memory of its own.
   FrozenTensor send_to_device(const FrozenTensor& from);

@@ -28,10 +28,12 @@ void copy_into(at::Tensor& fixed, const at::Tensor& now) {
 }  // namespace
 
 StepGraphs::StepGraphs(std::shared_ptr<DeviceRuntime> runtime, std::string name, std::string model,
-                       std::string why_not)
+                       std::string why_not, Step last_step, std::shared_ptr<GraphsNotice> notice)
     : runtime_(std::move(runtime)),
       name_(std::move(name)),
       model_(std::move(model)),
+      last_step_(last_step),
+      notice_(std::move(notice)),
       why_not_(std::move(why_not)) {}
 
 bool StepGraphs::has_shape(const Batch& batch) const {
@@ -42,7 +44,19 @@ bool StepGraphs::has_shape(const Batch& batch) const {
 void StepGraphs::give_up(const std::string& why) {
   why_not_ = why;
   said_why_not_ = true;
-  spdlog::info("{}: --cuda-graphs has no effect: {}", name_, why);
+  notice_->report(name_, why);
+}
+
+// A run whose steps never come to a replay has nothing of the option.
+void StepGraphs::count_eager_pass(Step step) {
+  if (inputs_.z.defined() || eager_passes_ == kPatience) return;
+  ++eager_passes_;
+  const bool ends = step + 1 == last_step_;
+  if (!ends && eager_passes_ < kPatience) return;
+  eager_passes_ = kPatience;
+  notice_->report(name_, "no step is replayed" + std::string(ends ? "" : " so far") + ": " +
+                             std::to_string(kWarmUps) +
+                             " steps in a row with batches of one shape come before the first");
 }
 
 bool StepGraphs::replays(const Batch& batch, bool counts_hits, Step step) {
@@ -50,8 +64,10 @@ bool StepGraphs::replays(const Batch& batch, bool counts_hits, Step step) {
     if (!said_why_not_) give_up(why_not_);
     return false;
   }
-  if (warm_ups_ < kWarmUps) return false;
-  if (has_shape(batch)) return warm_[index_of(counts_hits)];
+  const bool same_shape = warm_ups_ == kWarmUps && has_shape(batch);
+  if (same_shape && warm_[index_of(counts_hits)]) return true;
+  count_eager_pass(step);
+  if (warm_ups_ < kWarmUps || same_shape) return false;
   if (!std::exchange(said_other_shape_, true))
     spdlog::info(
         "{}: step {}: its batch has another shape than the captured ones: such steps are "
@@ -134,8 +150,8 @@ Expected<void> StepGraphs::capture(bool counts_hits, const Run& run) {
                                    "' cannot be captured in a CUDA graph: " + one_line(e) +
                                    ": leave out --cuda-graphs"};
   }
-  spdlog::info("{}: captured a CUDA graph of the forward and backward pass{}", name_,
-               counts_hits ? ", with accuracies" : "");
+  spdlog::info("{}: captured a CUDA graph of the forward and backward pass{}: steps replay it",
+               name_, counts_hits ? ", with accuracies" : "");
   return {};
 }
 

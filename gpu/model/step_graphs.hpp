@@ -12,6 +12,7 @@
 
 #include "gpu/data/data_set.hpp"
 #include "gpu/device.hpp"
+#include "gpu/model/graphs_notice.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
 
@@ -38,7 +39,8 @@ struct PassResults {
 // Until kWarmUps passes in a row had batches of one shape, passes are computed without a graph, and
 // are ordinary steps: libraries choose and load their kernels in them. The next one is captured.
 // Steps with the accuracies among their figures, and those without, have a graph each, which is
-// captured after one pass of its kind.
+// captured after one pass of its kind. Where no pass has been replayed by the end, or after the
+// first kPatience passes, the notice has a line as well.
 //
 // Passes over batches of other shapes are never replayed. Neither are those of a model that draws
 // random numbers: the generator of a step (gpu/model/step_generator.hpp) is seeded by the host
@@ -47,16 +49,18 @@ struct PassResults {
 class StepGraphs {
  public:
   static constexpr int kWarmUps = 3;
+  static constexpr int kPatience = 100;
 
   // Computes a pass over the inputs, with its gradient in the given memory.
   using Run = std::function<Expected<PassResults>(const PassInputs& inputs, at::Tensor gradient)>;
 
   // `name`, `model`: for messages. `why_not`: why nothing is captured; empty: all that can be.
+  // `last_step`: the steps of the run; 0: not known. `notice`: takes the reasons of all workers.
   StepGraphs(std::shared_ptr<DeviceRuntime> runtime, std::string name, std::string model,
-             std::string why_not);
+             std::string why_not, Step last_step, std::shared_ptr<GraphsNotice> notice);
 
-  // Whether the pass of `step`, over `batch`, is to be replayed, else watched. The log has a line
-  // (level info) when that is settled, with the reason.
+  // Whether the pass of `step`, over `batch`, is to be replayed, else watched. Once for each step.
+  // The notice has a line with the reason where none ever is.
   bool replays(const Batch& batch, bool counts_hits, Step step);
 
   // Computes a pass that is not replayed.
@@ -72,6 +76,7 @@ class StepGraphs {
  private:
   bool has_shape(const Batch& batch) const;
   void give_up(const std::string& why);
+  void count_eager_pass(Step step);
   void take_memory(const PassInputs& inputs, bool z_is_fixed);
   void copy_inputs(const PassInputs& inputs);
   Expected<void> capture(bool counts_hits, const Run& run);
@@ -80,10 +85,13 @@ class StepGraphs {
   const std::shared_ptr<DeviceRuntime> runtime_;
   const std::string name_;
   const std::string model_;
+  const Step last_step_;
+  const std::shared_ptr<GraphsNotice> notice_;
 
   std::string why_not_;
   bool said_why_not_ = false;
   bool said_other_shape_ = false;
+  int eager_passes_ = 0;  // until the first one that is replayed, at most kPatience
   std::vector<std::int64_t> input_shape_, target_shape_;  // of the last warm-up
   int warm_ups_ = 0;                                      // in a row, of that shape
   std::array<bool, 2> warm_ = {};  // whether one was without, with accuracies

@@ -1,4 +1,5 @@
-// GradientGroup: collectives of a worker's devices: parameters from slices, the mean of gradients.
+// GradientGroup: collectives of a worker's devices: parameters from slices or from the first one,
+// the mean of gradients.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -25,6 +26,12 @@ class GradientGroup {
   // bit-identical on all. May return before that is done, but not before all replicas of
   // this process have called it. Errors: those of all_reduce_mean().
   virtual Expected<void> all_gather(std::size_t replica, at::Tensor& flat) = 0;
+
+  // Called by each replica where z of a pass is on the device of replica 0, before the model is
+  // computed, as all_gather() is, for the same vectors in the same order by all (flat float32, on
+  // the replica's device): behind what is in the stream, `flat` becomes that of replica 0, which
+  // only reads its own. Errors: those of all_reduce_mean().
+  virtual Expected<void> broadcast(std::size_t replica, const at::Tensor& flat) = 0;
 
   // Called by each replica for every bucket of its gradient in a pass, in the same order and of the
   // same sizes by all, one after the other, on a thread of its own and in a stream behind what has

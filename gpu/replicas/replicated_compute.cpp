@@ -86,7 +86,9 @@ FrozenTensor ReplicatedCompute::mean_value(std::vector<Gradient>& parts) {
   return FrozenTensor::freeze(std::move(mean));
 }
 
+// That of a group over processes is the first replica's already (TorchComputeConfig).
 FrozenTensor ReplicatedCompute::mean_buffers(std::vector<Gradient>& parts) const {
+  if (!parts[1].buffers.defined()) return std::move(parts[0].buffers);
   if (!parts[0].buffers.device().is_cpu()) return on_lead(parts, &Gradient::buffers);
   at::Tensor mean = parts[0].buffers.read().clone();
   for (std::size_t i = 1; i < parts.size(); ++i) mean.add_(parts[i].buffers.read());

@@ -60,6 +60,17 @@ class NcclGroup final : public GradientGroup {
     });
   }
 
+  // In place: NCCL writes nothing at the root.
+  Expected<void> broadcast(std::size_t replica, const at::Tensor& flat) override {
+    const cudaStream_t stream = stream_of(flat);
+    float* const values = flat.data_ptr<float>();
+    return launch_.run(replica - first_, timeout_, [&] {
+      return communicator(replica).broadcast(values, values, flat.numel(), cuda::Element::f32,
+                                             /*root=*/0, stream,
+                                             std::chrono::duration_cast<Deadline>(timeout_));
+    });
+  }
+
   Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
     const cudaStream_t stream = stream_of(gradient);
     float* const values = gradient.data_ptr<float>();

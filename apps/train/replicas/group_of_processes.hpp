@@ -18,6 +18,9 @@ class GroupOfProcesses : public GradientGroup {
   Expected<void> all_gather(std::size_t replica, at::Tensor& flat) final {
     return group_->all_gather(replica, flat);
   }
+  Expected<void> broadcast(std::size_t replica, const at::Tensor& flat) final {
+    return group_->broadcast(replica, flat);
+  }
   Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& bucket) final {
     used_ = true;
     return group_->all_reduce_mean(replica, bucket);

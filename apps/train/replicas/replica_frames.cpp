@@ -35,12 +35,13 @@ ReplicaTask task_of(const GradientRequest& request) {
   ReplicaTask task;
   task.step = step;
   task.has_buffers = buffers.defined() ? 1 : 0;
+  task.by_group = z.defined() && !z.device().is_cpu() ? 1 : 0;
   task.deal = deal;
   return task;
 }
 
 GradientRequest request_of(const ReplicaTask& task) {
-  const auto& [kind, has_buffers, step, deal] = task;
+  const auto& [kind, has_buffers, by_group, zero, step, deal] = task;
   GradientRequest request;
   request.step = step;
   request.deal = deal;
@@ -108,7 +109,7 @@ Expected<std::optional<ReplicaTask>> read_task(const shm::Packet& packet) {
   if (read_frame(packet, ReplicaFrame::goodbye, goodbye)) return std::optional<ReplicaTask>();
   ReplicaTask task;
   if (!read_frame(packet, ReplicaFrame::task, task)) return bad_frame("no task");
-  if (task.has_buffers > 1 || task.step < 0 || task.deal.ranks < 0)
+  if (task.has_buffers > 1 || task.by_group > 1 || task.step < 0 || task.deal.ranks < 0)
     return bad_frame("a task with numbers out of range");
   return std::optional<ReplicaTask>(task);
 }

@@ -33,6 +33,10 @@ struct ReplicaGroup {
 struct ReplicaTask {
   ReplicaFrame kind = ReplicaFrame::task;
   std::uint32_t has_buffers = 0;  // 0 or 1
+  // 0 or 1: z and the buffers are on the lead's device, and come by the group; else they are in the
+  // shared memory.
+  std::uint32_t by_group = 0;
+  std::uint32_t zero = 0;
   Step step = 0;
   Deal deal;
 };

@@ -68,16 +68,25 @@ class HangUpWatch {
   std::thread thread_;
 };
 
+// The vectors of a request that the lead has put into the shared memory. None where they come by
+// the group.
+void add_vectors(GradientRequest& request, const LeadLink& link, std::int32_t replica,
+                 const ReplicaTask& task) {
+  if (task.by_group != 0) return;
+  const ReplicaMemory& memory = link.memory;
+  request.z = FrozenTensor::freeze(memory.parameters());
+  if (task.has_buffers != 0 && memory.shape().buffers > 0)
+    request.buffers = FrozenTensor::freeze(memory.buffers());
+  if (!link.group) request.recycled = FrozenTensor::freeze(memory.gradient_of(replica));
+}
+
 ReplicaResult compute_result(Compute& compute, const LeadLink& link, std::int32_t replica,
                              const ReplicaTask& task) {
   const ReplicaMemory& memory = link.memory;
   const ReplicaShape& shape = memory.shape();
   const std::int64_t returned = link.group ? 0 : shape.parameters;  // else the lead has the mean
   GradientRequest request = request_of(task);
-  request.z = FrozenTensor::freeze(memory.parameters());
-  if (task.has_buffers != 0 && shape.buffers > 0)
-    request.buffers = FrozenTensor::freeze(memory.buffers());
-  if (!link.group) request.recycled = FrozenTensor::freeze(memory.gradient_of(replica));
+  add_vectors(request, link, replica, task);
   Gradient made = compute.gradient(std::move(request));
   if (made.error.empty() && (made.value.numel() != returned ||
                              (made.buffers.defined() && made.buffers.numel() != shape.buffers)))
@@ -126,6 +135,9 @@ Expected<void> serve_lead(Compute& compute, const LeadLink& link, std::int32_t r
     const auto task = read_task(*packet);
     if (!task) return Error{task.error().code, "from " + lead + ": " + task.error().message};
     if (!*task) return {};
+    if ((*task)->by_group != 0 && !link.group)
+      return Error{Errc::protocol,
+                   "from " + lead + ": vectors are to come by a group, without one"};
     const ReplicaResult result = compute_result(compute, link, replica, **task);
     if (!shm::send_packet(socket, &result, sizeof result)) return lost;
   }

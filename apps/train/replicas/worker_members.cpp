@@ -221,6 +221,7 @@ Expected<Gradient> WorkerMembers::ask(std::int32_t replica, GradientRequest& req
 
 // The other members wait for the copy here.
 Expected<void> WorkerMembers::publish(std::uint64_t request, const GradientRequest& content) {
+  if (grouped_ && content.z.defined() && !content.z.device().is_cpu()) return {};  // by the group
   const std::lock_guard<std::mutex> lock(mutex_);
   if (published_ >= request) return {};
   const ReplicaShape& shape = memory_.shape();

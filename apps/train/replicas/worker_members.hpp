@@ -57,9 +57,10 @@ class WorkerMembers {
   ReplicaMemory& memory() { return memory_; }
 
   // Of a member. Each of the members gets the same requests, in the same order: the first call of a
-  // request copies z for all. The vectors of the result are in the shared memory, until the next
-  // request. A member that is lost, late, or sends a malformed frame, fails this request and all
-  // later ones: Gradient::error, without the replica's number.
+  // request copies z for all; where z is on the lead's device, and there is a group, the lead's
+  // replica gives it to all by that, and nothing is copied here. The vectors of the result are in
+  // the shared memory, until the next request. A member that is lost, late, or sends a malformed
+  // frame, fails this request and all later ones: Gradient::error, without the replica's number.
   Gradient gradient(std::int32_t replica, GradientRequest request);
 
   // Ends all links: gradient() returns, and the members end. Any thread. Idempotent.

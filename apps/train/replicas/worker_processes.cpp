@@ -28,11 +28,6 @@ Expected<void> check_other_options(const TrainOptions& o, bool continues) {
   if (o.place || o.max_ranks > 0)
     return bad_input(name + ": processes do not join a run of such workers: leave " +
                      (o.place ? "--join" : "--max-ranks") + " out");
-  if (o.peers == "device")
-    return bad_input(name +
-                     " with --peers device: the processes of a worker share the model in "
-                     "the host's memory: choose --peers host, or --devices-per-worker in one "
-                     "process");
   if (continues)
     return bad_input(name +
                      ": the launcher counts processes, and cannot continue a run without "

@@ -3,20 +3,18 @@
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
+#include <map>
 #include <mutex>
-#include <random>
 #include <thread>
 #include <utility>
 
 #include "messages/check.hpp"
+#include "net/file_descriptor.hpp"
 #include "tests/gpu/fake_device/memory.hpp"
 #include "tests/gpu/fake_device/order.hpp"
 #include "tests/gpu/fake_device/streams.hpp"
@@ -26,72 +24,67 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// What all replicas of a group see, in a file that begins as zeros.
+// What all replicas of a group see, at the begin of its memory, which begins as zeros.
 struct Shared {
   std::atomic<std::uint32_t> joined;
   std::atomic<std::uint32_t> here;    // at the barrier
   std::atomic<std::uint32_t> passes;  // of the barrier
-  std::atomic<std::uint32_t> left;    // replicas whose object has ended
 };
 
-std::string path_of(const std::string& id, const std::string& what) {
-  return "/dev/shm/grapevine-fake-group-" + id + "-" + what;
-}
+// Behind it, for the vector that each replica sends; only what is written takes memory.
+constexpr std::uint64_t kRegion = std::uint64_t{1} << 30;
 
 Block* block_of(const at::Tensor& t) {
   return static_cast<Block*>(t.storage().data_ptr().get_context());
 }
 
-class File {
+// The memory of the groups whose ids were made here, until all of their replicas have opened it.
+class Made {
  public:
-  explicit File(const std::string& path)
-      : path_(path), file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
-    GRAPEVINE_CHECK(file_ >= 0, "no file ", path);
+  std::string add(FileDescriptor memory) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::string id = std::to_string(::getpid()) + "-" + std::to_string(memory.get());
+    groups_[id] = std::move(memory);
+    return id;
   }
-  ~File() { ::close(file_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  int get() const { return file_; }
-  void write(const float* values, std::int64_t n) {
-    const auto bytes = static_cast<std::size_t>(n) * sizeof(float);
-    GRAPEVINE_CHECK(::pwrite(file_, values, bytes, 0) == static_cast<ssize_t>(bytes), path_);
-  }
-  std::vector<float> read(std::int64_t n) const {
-    std::vector<float> values(static_cast<std::size_t>(n));
-    const std::size_t bytes = values.size() * sizeof(float);
-    GRAPEVINE_CHECK(::pread(file_, values.data(), bytes, 0) == static_cast<ssize_t>(bytes), path_);
-    return values;
+  void remove(const std::string& id) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    groups_.erase(id);
   }
 
  private:
-  const std::string path_;
-  const int file_;
+  std::mutex mutex_;
+  std::map<std::string, FileDescriptor> groups_;  // by id
 };
+
+Made& made() {
+  static Made groups;
+  return groups;
+}
+
+// Of the process that has made the id. Negative: it has ended, or it is none.
+FileDescriptor open_memory(const std::string& id) {
+  const auto dash = id.find('-');
+  if (dash == std::string::npos) return {};
+  const std::string path = "/proc/" + id.substr(0, dash) + "/fd/" + id.substr(dash + 1);
+  return FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+}
 
 class FakeGroup final : public GradientGroup {
  public:
-  FakeGroup(std::string id, std::size_t first, std::size_t here, std::size_t replicas,
+  FakeGroup(FileDescriptor memory, std::size_t first, std::size_t here, std::size_t replicas,
             Duration timeout)
-      : id_(std::move(id)), first_(first), replicas_(replicas), timeout_(timeout), clocks_(here) {
-    const File header(path_of(id_, "header"));
-    GRAPEVINE_CHECK(::ftruncate(header.get(), sizeof(Shared)) == 0, "no space for a group");
-    void* const memory =
-        ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, header.get(), 0);
-    GRAPEVINE_CHECK(memory != MAP_FAILED, "no memory for a group");
-    shared_ = static_cast<Shared*>(memory);
-    for (std::size_t i = 0; i < replicas; ++i)
-      files_.push_back(std::make_unique<File>(path_of(id_, std::to_string(i))));
+      : memory_(std::move(memory)),
+        first_(first),
+        replicas_(replicas),
+        timeout_(timeout),
+        clocks_(here) {
+    void* const mapped =
+        ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
+    GRAPEVINE_CHECK(mapped != MAP_FAILED, "no memory for a group");
+    shared_ = static_cast<Shared*>(mapped);
   }
-  // The last one leaves no files behind, and neither does one whose others may have died.
-  ~FakeGroup() override {
-    const auto here = static_cast<std::uint32_t>(clocks_.size());
-    if ((shared_->left += here) == replicas_ || aborted_ || shared_->joined < replicas_) {
-      ::unlink(path_of(id_, "header").c_str());
-      for (std::size_t i = 0; i < replicas_; ++i) ::unlink(path_of(id_, std::to_string(i)).c_str());
-    }
-    ::munmap(shared_, sizeof(Shared));
-  }
+  ~FakeGroup() override { ::munmap(shared_, sizeof(Shared)); }
 
   Expected<void> join(const std::function<bool()>& cancelled) {
     shared_->joined += static_cast<std::uint32_t>(clocks_.size());
@@ -106,6 +99,16 @@ class FakeGroup final : public GradientGroup {
                       [&](std::size_t i, const std::vector<float>& of) {
                         std::copy(of.begin(), of.end(), values + begin(i));
                       });
+  }
+
+  // Replica 0 only reads its operand, which others may read meanwhile.
+  Expected<void> broadcast(std::size_t replica, const at::Tensor& flat) override {
+    float* const values = memory_of(flat);
+    const std::int64_t n = flat.numel();
+    const auto take = [&](std::size_t i, const std::vector<float>& of) {
+      if (i == 0 && replica != 0) std::copy(of.begin(), of.end(), values);
+    };
+    return collective("broadcast", replica, flat, values, n, take, /*writes=*/replica != 0);
   }
 
   Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& bucket) override {
@@ -129,23 +132,42 @@ class FakeGroup final : public GradientGroup {
   }
 
   // `take`: of each replica's `sent`, in their order, once all have sent theirs.
-  Expected<void> collective(
-      const char* name, std::size_t replica, const at::Tensor& operand, const float* sent,
-      std::int64_t n, const std::function<void(std::size_t, const std::vector<float>&)>& take) {
+  Expected<void> collective(const char* name, std::size_t replica, const at::Tensor& operand,
+                            const float* sent, std::int64_t n,
+                            const std::function<void(std::size_t, const std::vector<float>&)>& take,
+                            bool writes = true) {
     const auto offset = static_cast<std::uint64_t>(operand.storage_offset()) * sizeof(float);
     const Access used(&block_of(operand)->history, offset,
                       offset + static_cast<std::uint64_t>(operand.nbytes()));
     const std::size_t stream = stream_of_operation(operand.device().index(), block_of(operand));
     set_clock(replica, order().now(stream));
-    files_.at(replica)->write(sent, n);
+    send(replica, sent, n);
     if (auto all = barrier(); !all) return all;
     wait_for_streams(stream);
-    const std::uint64_t time = order().run(name, stream, {used}, {used});
+    const std::uint64_t time = order().run(
+        name, stream, {used}, writes ? std::vector<Access>{used} : std::vector<Access>());
     set_clock(replica, {{stream, time}});
-    for (std::size_t i = 0; i < replicas_; ++i) take(i, files_[i]->read(n));
+    for (std::size_t i = 0; i < replicas_; ++i) take(i, sent_by(i, n));
     if (auto all = barrier(); !all) return all;
     wait_for_streams(stream);
     return barrier();  // before the next one changes the clocks
+  }
+
+  static off_t begin_of(std::size_t replica) { return static_cast<off_t>((replica + 1) * kRegion); }
+  void send(std::size_t replica, const float* values, std::int64_t n) const {
+    const auto bytes = static_cast<std::size_t>(n) * sizeof(float);
+    GRAPEVINE_CHECK(replica < replicas_ && bytes <= kRegion, "replica ", replica, ", ", bytes);
+    GRAPEVINE_CHECK(
+        ::pwrite(memory_.get(), values, bytes, begin_of(replica)) == static_cast<ssize_t>(bytes),
+        "no space for a vector");
+  }
+  std::vector<float> sent_by(std::size_t replica, std::int64_t n) const {
+    std::vector<float> values(static_cast<std::size_t>(n));
+    const std::size_t bytes = values.size() * sizeof(float);
+    GRAPEVINE_CHECK(::pread(memory_.get(), values.data(), bytes, begin_of(replica)) ==
+                        static_cast<ssize_t>(bytes),
+                    "replica ", replica, " sent a shorter vector");
+    return values;
   }
 
   void set_clock(std::size_t replica, Clock clock) {
@@ -179,11 +201,10 @@ class FakeGroup final : public GradientGroup {
     return {};
   }
 
-  const std::string id_;
+  const FileDescriptor memory_;
   const std::size_t first_, replicas_;
   const Duration timeout_;
   Shared* shared_ = nullptr;
-  std::vector<std::unique_ptr<File>> files_;
   std::atomic<bool> aborted_{false};
   std::mutex mutex_;
   std::vector<Clock> clocks_;  // of the replicas of this process; guarded by mutex_
@@ -195,16 +216,20 @@ Expected<std::shared_ptr<GradientGroup>> join_group(const std::string& id, std::
                                                     std::size_t here, std::size_t replicas,
                                                     Duration timeout,
                                                     const std::function<bool()>& cancelled) {
-  auto group = std::make_shared<FakeGroup>(id, first, here, replicas, timeout);
-  if (auto joined = group->join(cancelled); !joined) return joined.error();
+  FileDescriptor memory = open_memory(id);
+  if (memory.get() < 0) return Error{Errc::peer_down, "the process that made the group has ended"};
+  auto group = std::make_shared<FakeGroup>(std::move(memory), first, here, replicas, timeout);
+  const auto joined = group->join(cancelled);
+  made().remove(id);  // all have it open now; or else the group is of no use
+  if (!joined) return joined.error();
   return std::shared_ptr<GradientGroup>(std::move(group));
 }
 
 std::string make_group_id() {
-  std::random_device random;
-  std::array<char, 17> text{};
-  std::snprintf(text.data(), text.size(), "%08x%08x", random(), random());
-  return text.data();
+  FileDescriptor memory(::memfd_create("grapevine-fake-group", MFD_CLOEXEC));
+  GRAPEVINE_CHECK(memory.get() >= 0 && ::ftruncate(memory.get(), sizeof(Shared)) == 0,
+                  "no memory for a group");
+  return made().add(std::move(memory));
 }
 
 GroupJoin group_join() {

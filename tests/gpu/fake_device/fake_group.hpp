@@ -12,13 +12,14 @@
 
 namespace grapevine::fake {
 
-// Replicas exchange their vectors through files of /dev/shm, of which `id` makes the names, and sum
-// them in the order of the replicas, as the host does. Each collective is work of the stream that
-// is current for the device of its operand, ordered after what the streams of all replicas of this
-// process held when it was launched: an operand that another stream has written without a wait is a
-// violation. Replicas of other processes have no order here. Like NCCL's, a group waits for all of
-// its replicas, also while they join: only abort(), a timeout and `cancelled` end a wait, and a
-// process that dies ends none.
+// Replicas exchange their vectors through memory without a name, which the system frees with the
+// last process that has it, and sum them in the order of the replicas, as the host does. `id`: of
+// make_group_id(), whose process must live until all have joined. Each collective is work of the
+// stream that is current for the device of its operand, ordered after what the streams of all
+// replicas of this process held when it was launched: an operand that another stream has written
+// without a wait is a violation. Replicas of other processes have no order here. Like NCCL's, a
+// group waits for all of its replicas, also while they join: only abort(), a timeout and
+// `cancelled` end a wait, and a process that dies ends none.
 //
 // REQUIRES: one thread for each replica.
 Expected<std::shared_ptr<GradientGroup>> join_group(const std::string& id, std::size_t first,

@@ -1,7 +1,8 @@
 // The program `grapevine` where two GPUs are visible: the fake devices of the tests, with groups in
-// the place of NCCL's. At its end it prints the bytes that it copied, and what it did in the wrong
-// order, which is a failure.
+// the place of NCCL's. At its end it prints the bytes that it copied, the graphs that it replayed,
+// and what it did in the wrong order, which is a failure.
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -54,8 +55,13 @@ void register_fake_gpus() {
 void report_traffic() {
   const fake::Traffic traffic = fake::traffic();
   if (traffic.up == 0) return;
-  std::fprintf(stderr, "traffic of the GPUs: %s bytes up, %s of them from pinned models\n",
-               std::to_string(traffic.up).c_str(), std::to_string(traffic.up_in_place).c_str());
+  std::fprintf(stderr,
+               "traffic of the GPUs: %s bytes up, %s of them from pinned models; %s bytes down\n",
+               std::to_string(traffic.up).c_str(), std::to_string(traffic.up_in_place).c_str(),
+               std::to_string(traffic.down).c_str());
+  const std::uint64_t replays = fake::calls("graph replay");
+  if (replays > 0)
+    std::fprintf(stderr, "graphs of the GPUs: %s replays\n", std::to_string(replays).c_str());
 }
 
 int report_violations() {

@@ -44,6 +44,7 @@ TEST(GradientGroup, WhatMeetsOnTheHostSaysWhy) {
 class NoGroup final : public GradientGroup {
  public:
   Expected<void> all_gather(std::size_t, at::Tensor&) override { return {}; }
+  Expected<void> broadcast(std::size_t, const at::Tensor&) override { return {}; }
   Expected<void> all_reduce_mean(std::size_t, at::Tensor&) override { return {}; }
   void abort() override {}
 };

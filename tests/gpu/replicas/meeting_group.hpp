@@ -34,6 +34,13 @@ class MeetingGroup final : public GradientGroup {
     }
     return barrier_.wait(kMeetingTimeout);
   }
+  Expected<void> broadcast(std::size_t replica, const at::Tensor& flat) override {
+    calls_[replica] += 'b';
+    slices_[replica] = flat;
+    if (auto here = barrier_.wait(kMeetingTimeout); !here) return here;
+    if (replica != 0) flat.copy_(slices_[0]);
+    return barrier_.wait(kMeetingTimeout);
+  }
   Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
     calls_[replica] += 'r';
     sizes_[replica].push_back(gradient.numel());
@@ -55,7 +62,7 @@ class MeetingGroup final : public GradientGroup {
   // All-reductions.
   int passes() const { return passes_; }
   bool aborted() const { return aborted_; }
-  // 'g' for all_gather(), 'r' for all_reduce_mean(). Between steps.
+  // 'g' for all_gather(), 'b' for broadcast(), 'r' for all_reduce_mean(). Between steps.
   const std::string& calls(std::size_t replica) const { return calls_[replica]; }
   // Elements of each all_reduce_mean(), likewise.
   const std::vector<std::int64_t>& sizes(std::size_t replica) const { return sizes_[replica]; }

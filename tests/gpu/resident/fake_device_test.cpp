@@ -9,10 +9,15 @@
 #include <torch/torch.h>
 
 #include <chrono>
+#include <filesystem>
+#include <future>
 #include <memory>
 #include <optional>
+#include <string>
+#include <system_error>
 
 #include "messages/device/ready_event.hpp"
+#include "tests/gpu/fake_device/fake_group.hpp"
 
 namespace grapevine {
 namespace fake_device_test {
@@ -215,6 +220,39 @@ TEST_F(FakeDevice, CountsBytesByDirection) {
   EXPECT_EQ(bytes.across, 40u);
   EXPECT_EQ(bytes.down, 40u);
   EXPECT_THAT(fake::violations(), IsEmpty());
+}
+
+// ---- groups over processes
+
+// Open handles of this process on the memory of groups.
+std::size_t group_memories() {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // the listing's own descriptor
+    const auto target = std::filesystem::read_symlink(entry.path(), gone);
+    count += target.string().find("grapevine-fake-group") != std::string::npos;
+  }
+  return count;
+}
+
+// It has no name that a killed process could leave.
+TEST(FakeGroup, LeavesNoMemoryBehind) {
+  const std::size_t before = group_memories();
+  const std::string id = fake::make_group_id();
+  EXPECT_EQ(group_memories(), before + 1);
+  const auto join = [&id](std::size_t replica) {
+    return fake::join_group(id, replica, 1, 2, std::chrono::seconds(60), nullptr);
+  };
+  {
+    auto other = std::async(std::launch::async, join, 1);
+    const auto own = join(0);
+    ASSERT_TRUE(own && other.get());
+    EXPECT_EQ(group_memories(), before + 1) << "its own";
+  }
+  EXPECT_EQ(group_memories(), before);
+  const auto late = join(1);
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, Errc::peer_down);
 }
 
 }  // namespace fake_device_test

@@ -9,6 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -27,6 +28,7 @@ namespace grapevine {
 namespace step_graphs_test {
 
 using testing::Contains;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -174,8 +176,8 @@ TEST_F(StepGraphsTest, AccuraciesAreInTheStepsThatHaveThem) {
   train(*eager, *graphs, 1, 19, {eager->initial_parameters(), {}}, never);
   EXPECT_EQ(replays(), 19U - kWarmUps - 1) << "step 5 is the first one with accuracies";
   EXPECT_THAT(log.text(), HasSubstr("rank 0: captured a CUDA graph of the forward and backward "
-                                    "pass\n"));
-  EXPECT_THAT(log.text(), HasSubstr("pass, with accuracies\n"));
+                                    "pass: steps replay it\n"));
+  EXPECT_THAT(log.text(), HasSubstr("pass, with accuracies: steps replay it\n"));
   EXPECT_THAT(fake::violations(), IsEmpty());
 }
 
@@ -256,8 +258,8 @@ TEST_F(StepGraphsTest, AModelThatDrawsIsNeverReplayed) {
   Log log;
   train(*eager, *graphs, 0, 8, {eager->initial_parameters(), {}}, never);
   EXPECT_EQ(replays(), 0U);
-  EXPECT_THAT(log.text(), HasSubstr("rank 0: --cuda-graphs has no effect: model 'net' draws random "
-                                    "numbers"));
+  EXPECT_THAT(log.text(), HasSubstr("[warning] --cuda-graphs has no effect: model 'net' draws "
+                                    "random numbers"));
 }
 
 // The log has the reason once.
@@ -273,7 +275,7 @@ TEST_F(StepGraphsTest, WhatCannotBeCapturedHasItsReasonInTheLog) {
     Log log;
     for (Step step = 0; step < 6; ++step)
       EXPECT_EQ(compute.gradient(tiny_request(compute.initial_parameters(), step)).error, "");
-    const std::string text = log.text(), head = "rank 0: --cuda-graphs has no effect: ";
+    const std::string text = log.text(), head = "[warning] --cuda-graphs has no effect: ";
     EXPECT_EQ(text.find(head), text.rfind(head)) << text;
     return text;
   };
@@ -284,6 +286,81 @@ TEST_F(StepGraphsTest, WhatCannotBeCapturedHasItsReasonInTheLog) {
   EXPECT_THAT(steps_of(*make_tiny(lazy)), HasSubstr("no effect: the device has no graphs"));
   EXPECT_THAT(steps_of(*worker(long_ones, false)), Not(HasSubstr("--cuda-graphs")));
   EXPECT_EQ(replays(), 0U);
+}
+
+// A user learns of it by one line, whatever the number of workers; only one process warns.
+TEST_F(StepGraphsTest, OneOfAllWorkersWarns) {
+  const auto lines_of = [](bool warns) {
+    const auto notice = std::make_shared<GraphsNotice>(warns);
+    Log log;
+    for (Rank rank = 0; rank < 3; ++rank) {
+      TorchComputeConfig config = tiny_config(dropout_layers, rank, 3);
+      config.graphs_notice = notice;
+      const auto compute = worker(config, true);
+      for (Step step = 0; step < 3; ++step)
+        EXPECT_EQ(compute->gradient(tiny_request(compute->initial_parameters(), step)).error, "");
+    }
+    std::vector<std::string> lines;
+    std::istringstream text(log.text());
+    const std::string what = "--cuda-graphs has no effect";
+    for (std::string line; std::getline(text, line);)
+      if (line.find(what) != std::string::npos) lines.push_back(line.substr(line.rfind("] ") + 2));
+    for (std::string& line : lines) line.resize(line.find(what) + what.size());
+    const bool warning = log.text().find("[warning]") != std::string::npos;
+    EXPECT_EQ(warning, warns);
+    return lines;
+  };
+  EXPECT_THAT(lines_of(true),
+              ElementsAre("--cuda-graphs has no effect", "rank 1: --cuda-graphs has no effect",
+                          "rank 2: --cuda-graphs has no effect"));
+  EXPECT_THAT(lines_of(false), ElementsAre("rank 0: --cuda-graphs has no effect",
+                                           "rank 1: --cuda-graphs has no effect",
+                                           "rank 2: --cuda-graphs has no effect"));
+}
+
+// Batches of which no two in a row have one length.
+class ChangingBatches final : public TinyData {
+ public:
+  ChangingBatches() : TinyData(tiny_info()) {}
+  Expected<Batch> batch(Split split, const std::vector<std::int64_t>& indices,
+                        std::uint64_t augment_seed) const override {
+    std::vector<std::int64_t> fewer = indices;
+    // That of the fit check has two samples.
+    if (split == Split::train && indices.size() > 2 && calls_++ % 2 == 0) fewer.pop_back();
+    return TinyData::batch(split, fewer, augment_seed);
+  }
+
+ private:
+  mutable std::atomic<int> calls_{0};
+};
+
+// At the end of the run, or once patience ends; not where a step has been replayed.
+TEST_F(StepGraphsTest, ARunWithoutAReplaySaysSo) {
+  // The step in which the log gets the line, whose end is given; -1: none has.
+  const auto reported_in = [](bool changing, Step last_step, Step steps, const std::string& end) {
+    const std::string begin = "--cuda-graphs has no effect", reason = ": no step is replayed";
+    TorchComputeConfig config = tiny_config(plain_layers);
+    if (changing) config.data = std::make_shared<const ChangingBatches>();
+    config.last_step = last_step;
+    const auto compute = worker(config, true);
+    Log log;
+    Step found = -1;
+    for (Step step = 0; step < steps; ++step) {
+      EXPECT_EQ(compute->gradient(tiny_request(compute->initial_parameters(), step)).error, "");
+      const bool now = log.text().find("[warning] " + begin + reason + end) != std::string::npos;
+      if (now && found < 0) found = step;
+    }
+    const std::string text = log.text();
+    EXPECT_EQ(text.find(begin), text.rfind(begin)) << "once: " << text;
+    EXPECT_EQ(text.find(begin) != std::string::npos, found >= 0) << text;
+    return found;
+  };
+  const std::string end = ": 3 steps in a row with batches of one shape come before the first\n";
+  EXPECT_EQ(reported_in(true, 9, 9, end), 8);
+  EXPECT_EQ(reported_in(false, 3, 3, end), 2);
+  EXPECT_EQ(reported_in(false, 4, 4, end), -1);
+  constexpr int kPatience = StepGraphs::kPatience;
+  EXPECT_EQ(reported_in(true, 1000, kPatience + 5, " so far" + end), kPatience - 1);
 }
 
 // Reads a number of the device on the host.

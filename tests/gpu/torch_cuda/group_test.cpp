@@ -99,6 +99,7 @@ TEST_F(NcclReplicas, ComputeAtAModelOnTheFirstGpu) {
 }
 
 // Each thread plays a process: it has a group and a replica of its own, and nothing of the other.
+// In odd steps z is on the GPU of the lead, and the group gives it to the member.
 TEST_F(NcclReplicas, OfSeveralProcessesComputeWhatOneCpuWould) {
   const ProcessGroups groups = cuda_process_groups();
   const auto id = groups.make_id();
@@ -118,9 +119,16 @@ TEST_F(NcclReplicas, OfSeveralProcessesComputeWhatOneCpuWould) {
     TorchComputeConfig config = config_of(replica);
     config.runtime = open_device(kDevices[replica]).value();
     config.group = *group;
+    config.spans_processes = true;
     const auto own = make_tiny(std::move(config));
-    for (Step step = 0; step < kSteps; ++step)
-      gradients.push_back(own->gradient(tiny_request(z_of(step), step)));
+    for (Step step = 0; step < kSteps; ++step) {
+      GradientRequest request = tiny_request(z_of(step), step);
+      if (step % 2 == 1 && replica == 0)
+        request.z = FrozenTensor::copy_of(request.z.read().to(kDevices[0]));
+      else if (step % 2 == 1)
+        request.z = {};
+      gradients.push_back(own->gradient(std::move(request)));
+    }
     return gradients;
   };
   auto member = std::async(std::launch::async, compute, 1);
@@ -132,9 +140,10 @@ TEST_F(NcclReplicas, OfSeveralProcessesComputeWhatOneCpuWould) {
     const Gradient& found = lead[static_cast<std::size_t>(step)];
     ASSERT_EQ(found.error, "");
     EXPECT_FALSE(others[static_cast<std::size_t>(step)].value.defined());
+    EXPECT_EQ(found.value.device().is_cpu(), step % 2 == 0);
     // Both see the data of their slices: the mean is that of the whole batch.
     const Gradient expected = one->gradient(tiny_request(z_of(step), step));
-    EXPECT_TRUE(at::allclose(found.value.read(), expected.value.read(), 1e-4, 1e-6));
+    EXPECT_TRUE(at::allclose(found.value.read().cpu(), expected.value.read(), 1e-4, 1e-6));
   }
 }
 

@@ -163,6 +163,12 @@ class ProcessesGroup final : public GradientGroup {
     }
     return barrier_.wait(kLong);
   }
+  Expected<void> broadcast(std::size_t replica, const at::Tensor& flat) override {
+    slices_[replica] = flat;
+    if (auto here = barrier_.wait(kLong); !here) return here;
+    if (replica != 0) flat.copy_(slices_[0]);
+    return barrier_.wait(kLong);
+  }
   // In the order of the replicas, as a sum on the host.
   Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
     gradients_[replica] = gradient;
@@ -193,6 +199,9 @@ class GroupOfTheDead final : public GradientGroup {
   explicit GroupOfTheDead(std::shared_ptr<GradientGroup> group) : group_(std::move(group)) {}
   Expected<void> all_gather(std::size_t replica, at::Tensor& flat) override {
     return group_->all_gather(replica, flat);
+  }
+  Expected<void> broadcast(std::size_t replica, const at::Tensor& flat) override {
+    return group_->broadcast(replica, flat);
   }
   Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
     return group_->all_reduce_mean(replica, gradient);

@@ -48,6 +48,7 @@ TEST(ReplicaFrames, ATaskHasEveryFieldOfARequest) {
   EXPECT_EQ(first_batch, 77);
   EXPECT_EQ(first_step, 9);
   EXPECT_EQ(parts, nullptr);  // documented: a remote replica hands over none
+  EXPECT_EQ((*task)->by_group, 0U) << "z is in the host's memory";
   sent.buffers = {};
   EXPECT_EQ(task_of(sent).has_buffers, 0U);
 }
@@ -128,6 +129,9 @@ TEST(ReplicaFrames, MalformedOnesAreRefused) {
   EXPECT_FALSE(read_task(packet_of(task)));
   task = {};
   task.has_buffers = 7;
+  EXPECT_FALSE(read_task(packet_of(task)));
+  task = {};
+  task.by_group = 2;
   EXPECT_FALSE(read_task(packet_of(task)));
   task = {};
   task.deal.ranks = -1;

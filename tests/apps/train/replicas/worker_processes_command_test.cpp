@@ -5,11 +5,15 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -155,6 +159,79 @@ TEST(WorkerProcessesCommand, EachProcessMayHaveAGpu) {
     EXPECT_EQ(losses_of(run), losses_of(runs.front())) << run;
     EXPECT_EQ(read_file(run / "model.pt"), read_file(runs.front() / "model.pt")) << run;
   }
+}
+
+// Bytes that the lead's GPU has received from the host's memory, and sent there. The other lines
+// are those of `launch` about process 1.
+std::pair<std::int64_t, std::int64_t> link_of_lead(const ProcessResult& result) {
+  std::istringstream lines(result.err);
+  for (std::string line; std::getline(lines, line);) {
+    const auto begin = line.find("traffic of the GPUs: ");
+    if (begin == std::string::npos || line.rfind("[1]", 0) == 0) continue;
+    long long up = 0, in_place = 0, down = 0;
+    EXPECT_EQ(std::sscanf(line.c_str() + begin,
+                          "traffic of the GPUs: %lld bytes up, %lld of them from pinned models; "
+                          "%lld bytes down",
+                          &up, &in_place, &down),
+              3)
+        << line;
+    return {up, down};
+  }
+  ADD_FAILURE() << result.describe();
+  return {};
+}
+
+constexpr char kOnGpus[] = "the ranks keep their models on the workers' GPUs";
+
+// The group takes z from the lead's GPU to the other one, and leaves the mean there: twelve further
+// steps move batches over the lead's link, less than half of a model.
+TEST(WorkerProcessesCommand, TheModelMayLieOnTheGpuOfTheLead) {
+  const TemporaryDirectory folder;
+  const auto run = [&](const std::string& name, const Arguments& more) {
+    auto result = run_on_gpus(
+        "nccl", launched(2, with(small_run("sgp", folder.path() / name),
+                                 with({"--device", "cuda", "--processes-per-worker", "2"}, more))));
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    return result;
+  };
+  run("host", {});
+  const auto here = run("device", {"--peers", "device"});
+  EXPECT_NE(here.err.find(kOnGpus), std::string::npos) << here.describe();
+  EXPECT_EQ(losses_of(folder.path() / "device"), losses_of(folder.path() / "host"));
+  EXPECT_EQ(read_file(folder.path() / "device" / "model.pt"),
+            read_file(folder.path() / "host" / "model.pt"));
+
+  const auto longer = run("longer", {"--peers", "auto", "--steps", "24"});
+  EXPECT_NE(longer.err.find(kOnGpus), std::string::npos) << longer.describe();
+  const std::int64_t model =
+      4 * summary_of(folder.path() / "longer").at("parameters").get<std::int64_t>();
+  const auto [up, down] = link_of_lead(here);
+  const auto [more_up, more_down] = link_of_lead(longer);
+  EXPECT_GT(more_up, up);
+  EXPECT_LT(more_up - up, model / 2);
+  EXPECT_LT(more_down - down, model / 2);
+}
+
+// Else the processes share it in the host's memory.
+TEST(WorkerProcessesCommand, WithoutAGroupTheModelLiesInTheHostsMemory) {
+  const TemporaryDirectory folder;
+  const auto run = [&](const std::string& peers) {
+    return run_on_gpus(
+        "none",
+        launched(2, with(small_run("sgp", folder.path() / peers),
+                         {"--device", "cuda", "--processes-per-worker", "2", "--peers", peers})));
+  };
+  const std::string why = "no NCCL group takes a worker's model from the GPU of its first process";
+  const auto chosen = run("auto");
+  EXPECT_EQ(chosen.exit_code, 0) << chosen.describe();
+  EXPECT_NE(
+      chosen.err.find("--peers auto: the ranks keep their models in the host's memory: " + why),
+      std::string::npos)
+      << chosen.describe();
+  const auto asked = run("device");
+  EXPECT_EQ(asked.exit_code, 2) << asked.describe();
+  EXPECT_NE(asked.err.find("error: --peers device: " + why), std::string::npos) << asked.describe();
+  EXPECT_FALSE(fs::exists(folder.path() / "device"));
 }
 
 // The others wait in the group for it, for up to an hour by default. Without `launch`, which may
@@ -317,7 +394,7 @@ TEST(WorkerProcessesCommand, WhatDoesNotFitIsRefusedBeforeAnyWork) {
   expect_refused({option, "2", "--devices-per-worker", "2"}, place, "--devices-per-worker 2");
   expect_refused({option, "2", "--workers", "2"}, place, "--workers 2");
   expect_refused({option, "2", "--max-ranks", "8"}, place, "--max-ranks");
-  expect_refused({option, "2", "--peers", "device"}, place, "--peers host");
+  expect_refused({option, "2", "--peers", "device", "--device", "cpu"}, place, "--peers host");
   expect_refused({option, "2", "--cluster", "127.0.0.1:1"}, {}, "--cluster");
   std::vector<std::string> continues = place;
   continues.emplace_back("GRAPEVINE_REPORT_BEGIN=1");
