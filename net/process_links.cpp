@@ -109,6 +109,13 @@ void ProcessLinks::expect(std::int32_t process) {
   absent_.erase(process);
 }
 
+void ProcessLinks::skip(std::int32_t process) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  links_[index(process)] = Link::lost;
+  absent_.insert(process);
+  changed_.notify_all();
+}
+
 // The first other process with that link, or -1. Processes that were absent do not count as lost.
 // REQUIRES: mutex_ is held.
 std::int32_t ProcessLinks::first(Link link) const {
@@ -118,21 +125,21 @@ std::int32_t ProcessLinks::first(Link link) const {
 }
 
 // REQUIRES: mutex_ is held.
-bool ProcessLinks::is_decided() const {
-  return !duplicate_.empty() || first(Link::lost) >= 0 || first(Link::awaited) < 0;
+bool ProcessLinks::is_decided(bool joins) const {
+  return !duplicate_.empty() || (!joins && first(Link::lost) >= 0) || first(Link::awaited) < 0;
 }
 
 Expected<void> ProcessLinks::wait_connected(Clock::time_point deadline, const std::string& timeout,
-                                            const Cancelled& cancelled) {
+                                            const Cancelled& cancelled, bool joins) {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!changed_.wait_until(lock,
                               std::min<Clock::time_point>(deadline, Clock::now() + kCancelPoll),
-                              [this] { return is_decided(); })) {
+                              [this, joins] { return is_decided(joins); })) {
     if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
     if (Clock::now() >= deadline) break;
   }
   if (!duplicate_.empty()) return bad_input(duplicate_);
-  if (const std::int32_t lost = first(Link::lost); lost >= 0)
+  if (const std::int32_t lost = first(Link::lost); !joins && lost >= 0)
     return Error{Errc::peer_down,
                  name(lost) + " ended while the others were connecting: see its log"};
   if (const std::int32_t missing = first(Link::awaited); missing >= 0)

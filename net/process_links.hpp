@@ -54,11 +54,14 @@ class ProcessLinks {
   void lose(std::int32_t process);
   // A lost process may connect again, whatever its index.
   void expect(std::int32_t process);
+  // The run has lost it before it was connected: as if it had been absent.
+  void skip(std::int32_t process);
 
-  // Until every process is connected. Errors (timeout; bad_input: two have one index; peer_down:
-  // one ended meanwhile; failed: cancelled): name the process.
+  // Until every process is connected. Where this one joins a run (`joins`), one that has been
+  // connected may have ended again: the run will know. Errors (timeout; bad_input: two have one
+  // index; peer_down: one ended meanwhile; failed: cancelled): name the process.
   Expected<void> wait_connected(Clock::time_point deadline, const std::string& timeout,
-                                const Cancelled& cancelled);
+                                const Cancelled& cancelled, bool joins = false);
 
  protected:
   std::int32_t own_process() const { return own_process_; }
@@ -68,7 +71,7 @@ class ProcessLinks {
   enum class Link { awaited, open, lost, returning };
 
   std::int32_t first(Link link) const;
-  bool is_decided() const;
+  bool is_decided(bool joins) const;
 
   const std::int32_t own_process_;
   const std::uint64_t digest_;  // of the placement

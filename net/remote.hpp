@@ -1,6 +1,8 @@
 // The interface of transports between processes, beyond net/transport.hpp.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +22,18 @@ struct ConnectOptions {
   // all of them, but those of `absent`, which are lost.
   bool joins = false;
   std::vector<std::int32_t> absent = {};
+  // Where it joins: whether the run has lost that process meanwhile. Such a one is as those of
+  // `absent`. Polled by the caller's thread during connect(); null: no process is lost meanwhile.
+  std::function<bool(std::int32_t process)> lost = {};
+
+  bool is_absent(std::int32_t process) const {
+    return std::find(absent.begin(), absent.end(), process) != absent.end();
+  }
+  bool is_lost(std::int32_t process) const { return lost && lost(process); }
+  // Of the wait for that process. REQUIRES: these options outlive it.
+  Cancelled cancelled_or_lost(std::int32_t process) const {
+    return [this, process] { return (cancelled && cancelled()) || is_lost(process); };
+  }
 };
 
 // A Transport whose ranks live in several processes. Life: made (it listens), address() goes to

@@ -9,7 +9,7 @@
 #include <caf/io/all.hpp>
 
 #include "actors/cluster/dial.hpp"
-#include "actors/cluster/join_proof.hpp"
+#include "actors/cluster/join/join_proof.hpp"
 #include "actors/cluster/secure/publish.hpp"
 #include "actors/protocol_wire.hpp"
 #include "messages/exit_code.hpp"
@@ -250,7 +250,7 @@ void configure_for_cluster(caf::actor_system_config& config, Duration timeout) {
 
 Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
                           const SupervisorActor& supervisor, const ProcessAgentActor& agent,
-                          const BeginRun& crew) {
+                          const BeginRun& crew, KnownLosses& losses) {
   const ClusterConfig& cluster = *config.cluster;
   const auto probes = std::make_shared<OpenProbes>();  // until all have joined
   auto found = cluster.process == 0 ? open_rendezvous(system, config, supervisor, crew)
@@ -265,8 +265,9 @@ Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
     return known.error();
   }
   Placement placement = placement_of(config, known->hosts);
-  const ConnectOptions options{job_token(cluster.secret, admission->nonce), cluster.cancelled,
-                               admission->joins, admission->absent};
+  ConnectOptions options{job_token(cluster.secret, admission->nonce), cluster.cancelled,
+                         admission->joins, admission->absent};
+  if (options.joins) options.lost = [&losses](std::int32_t process) { return losses.has(process); };
   const Duration timeout =
       admission->joins ? cluster.timeout
                        : connect_timeout(cluster.timeout, cluster.process, cluster.processes);
@@ -276,6 +277,7 @@ Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
     report_failure(*found, cluster, nonce, error);
     return error;
   }
+  losses.on_connected();
   return Joined{*std::move(admission), std::move(placement), *std::move(found), nonce};
 }
 

@@ -8,7 +8,7 @@
 
 #include "actors/clock_time.hpp"
 #include "actors/cluster/dial.hpp"
-#include "actors/cluster/join_proof.hpp"
+#include "actors/cluster/join/join_proof.hpp"
 #include "actors/run/validate.hpp"
 
 namespace grapevine {

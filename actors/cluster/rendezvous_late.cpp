@@ -8,7 +8,7 @@
 #include <set>
 
 #include "actors/clock_time.hpp"
-#include "actors/cluster/join_proof.hpp"
+#include "actors/cluster/join/join_proof.hpp"
 #include "actors/cluster/rendezvous_host.hpp"
 #include "actors/run/validate.hpp"
 #include "messages/exit_code.hpp"
@@ -173,11 +173,12 @@ void RendezvousState::ask_for_place(const std::string& nonce) {
   if (returning != returning_.end()) return ask_returning(*returning);
   const auto waiting = waiting_.find(nonce);
   if (waiting == waiting_.end()) return;
-  const std::int32_t process = waiting->second.participant.join.process;
+  const Join& join = waiting->second.participant.join;
+  const std::int32_t process = join.process;
   // Another one has the place, and has not begun: the supervisor knows its number alone.
   if (returning_.count(process) > 0)
     return on_place(nonce, process, {false, true, "has to wait for another change", {}});
-  self_->request(config_.supervisor, kPlaceTimeout, AskPlace{process})
+  self_->request(config_.supervisor, kPlaceTimeout, AskPlace{process, -1, join.agent})
       .then([this, nonce, process](const Place& place) { on_place(nonce, process, place); },
             [this, nonce, process](const caf::error&) {
               on_place(nonce, process, {false, true, "got no answer from the supervisor", {}});

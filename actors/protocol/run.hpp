@@ -29,7 +29,8 @@ struct BeginRun {
 // May a process take the place of a lost one while the run continues? And the answer.
 struct AskPlace {
   std::int32_t process = 0;
-  Rank rank = -1;  // of process 0, if its actor alone has ended
+  Rank rank = -1;                // of process 0, if its actor alone has ended
+  ProcessAgentActor agent = {};  // of that process; none: of `rank`
 };
 struct Place {
   bool granted = false;

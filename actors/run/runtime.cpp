@@ -79,21 +79,23 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
   CrewBuilder& builder = *shared;
   const ClusterConfig& cluster = *config.cluster;
   const bool is_coordinator = cluster.process == 0;
+  const auto losses = std::make_shared<KnownLosses>(process_down_of(cluster));
   if (is_coordinator) {
     supervisor = builder.spawn_coordinator(observer);
     attach_control();
   } else {
-    agent = system->spawn(grapevine::process_agent,
-                          ProcessAgentConfig{cluster.process, cluster.processes, head_of(cluster),
-                                             observer, process_down_of(cluster),
-                                             expect_process_of(cluster), builder.trace_zero_ns()});
+    agent = system->spawn(
+        grapevine::process_agent,
+        ProcessAgentConfig{cluster.process, cluster.processes, head_of(cluster), observer,
+                           [losses](std::int32_t process) { losses->add(process); },
+                           expect_process_of(cluster), builder.trace_zero_ns()});
   }
   keep(builder.crew().tracer);
   keep(builder.crew().writer);
   keep(builder.crew().evaluator);
   keep(builder.crew().fetcher);
   keep(builder.crew().averager);
-  const auto joined = join_run(*system, config, supervisor, agent, builder.crew());
+  const auto joined = join_run(*system, config, supervisor, agent, builder.crew(), *losses);
   if (!joined) {
     // The supervisor, or the process agent elsewhere, reports the error to the observer.
     if (is_coordinator) return caf::anon_send(supervisor, RankFailed{joined.error()});

@@ -172,6 +172,7 @@ class SupervisorState {
   void dismiss_process(std::int32_t process, const Error& error);
   void hear(Rank rank);
   void watch_silence();
+  bool joins_long() const;
   // Between two words of the process; none: not known.
   std::optional<Duration> usual_silence(std::int32_t process) const;
   void on_pong(std::int32_t process);
@@ -260,6 +261,7 @@ class SupervisorState {
   Timestamp schedule_after_{0};
   caf::typed_response_promise<ControlReply> asks_for_wiring_;  // pending: it waits for an answer
   std::optional<AskPlace> returning_;  // what was granted, until it is there
+  Timestamp granted_at_{0};            // returning_
   RunClosing closing_;
   Gate gate_;
 };

@@ -186,9 +186,7 @@ Expected<void> AutoTransport::connect(const std::vector<std::string>& addresses,
   desk_ = std::make_shared<Desk>(placement);
   Addresses unpacked(addresses.size());
   for (std::int32_t p = 0; p < placement.processes(); ++p) {
-    const bool absent =
-        std::find(options.absent.begin(), options.absent.end(), p) != options.absent.end();
-    if (p == placement.own_process || absent) continue;
+    if (p == placement.own_process || options.is_absent(p)) continue;
     auto parts = unpack_addresses(addresses[index(p)]);
     if (!parts)
       return Error{parts.error().code,
@@ -214,9 +212,7 @@ Expected<void> AutoTransport::choose(const Addresses& addresses, const Placement
   std::map<std::int32_t, Wire> chosen;
   for (std::int32_t p = 0; p < placement.processes(); ++p) {
     wire_of_[index(p)] = kLocal;
-    const bool absent =
-        std::find(options.absent.begin(), options.absent.end(), p) != options.absent.end();
-    if (p == placement.own_process || absent) continue;
+    if (p == placement.own_process || options.is_absent(p)) continue;
     const Expected<Wire> wire = choose_wire(own, addresses[index(p)]);
     if (!wire)
       return Error{wire.error().code,
@@ -241,7 +237,7 @@ Expected<void> AutoTransport::connect_over(Wire wire, const Addresses& addresses
     const bool used = found != addresses[index(p)].end() && wire_of_[index(p)] == wire;
     if (used)
       of_wire[index(p)] = found->second;
-    else if (std::find(own.absent.begin(), own.absent.end(), p) == own.absent.end())
+    else if (!own.is_absent(p))
       own.absent.push_back(p);
   }
   return part(wire)->connect(of_wire, placement, timeout, own);

@@ -102,7 +102,7 @@ class ShmTransport final : public RemoteTransport {
   void post() {
     if (router_->has_outgoing() && wire_ != nullptr) wire_->post();
   }
-  Expected<void> dial_others(const std::vector<std::string>& addresses, const shm::ShmLinks& links,
+  Expected<void> dial_others(const std::vector<std::string>& addresses, shm::ShmLinks& links,
                              Clock::time_point deadline, Duration timeout,
                              const ConnectOptions& options);
 
@@ -131,27 +131,32 @@ Expected<void> ShmTransport::connect(const std::vector<std::string>& addresses,
   wire_->start(router, links);
   router_ = std::move(router);
   result = dial_others(addresses, *links, deadline, timeout, options);
-  if (result) result = links->wait_connected(deadline, seconds(timeout), options.cancelled);
+  if (result)
+    result = links->wait_connected(deadline, seconds(timeout), options.cancelled, options.joins);
   if (!result) wire_.reset();
   return result;
 }
 
 Expected<void> ShmTransport::dial_others(const std::vector<std::string>& addresses,
-                                         const shm::ShmLinks& links, Clock::time_point deadline,
+                                         shm::ShmLinks& links, Clock::time_point deadline,
                                          Duration timeout, const ConnectOptions& options) {
   const Placement& placement = router().placement();
   const std::int32_t end = options.joins ? placement.processes() : placement.own_process;
   for (std::int32_t p = 0; p < end; ++p) {
-    const bool absent =
-        std::find(options.absent.begin(), options.absent.end(), p) != options.absent.end();
-    if (p == placement.own_process || absent) continue;
+    if (p == placement.own_process || options.is_absent(p)) continue;
     const auto failed = [&](const Error& e) {
       const std::string within = e.code == Errc::timeout ? " within " + seconds(timeout) : "";
       return Error{e.code, "cannot reach " + links.name(p) + within + ": " + e.message};
     };
     const Expected<std::string> name = name_in(addresses[static_cast<std::size_t>(p)]);
     if (!name) return failed(name.error());
-    auto parts = shm::dial(*name, links.own(), p, deadline, options.cancelled, options.joins);
+    auto parts =
+        shm::dial(*name, links.own(), p, deadline, options.cancelled_or_lost(p), options.joins);
+    if (!parts && options.is_lost(p)) {
+      router().process_absent(p);
+      links.skip(p);
+      continue;
+    }
     if (!parts) return failed(parts.error());
     wire_->adopt(*std::move(parts), p);
   }

@@ -94,7 +94,8 @@ Expected<void> TcpTransport::connect(const std::vector<std::string>& addresses,
   wire_->start(router, names, options.token, options.absent);
   router_ = std::move(router);
   result = dial_others(addresses, names, deadline, timeout, options);
-  if (result) result = wire_->wait_connected(deadline, seconds(timeout), options.cancelled);
+  if (result)
+    result = wire_->wait_connected(deadline, seconds(timeout), options.cancelled, options.joins);
   if (!result) wire_.reset();
   return result;
 }
@@ -107,13 +108,16 @@ Expected<void> TcpTransport::dial_others(const std::vector<std::string>& address
                          placement_digest(placement())};
   const std::int32_t end = options.joins ? placement().processes() : placement().own_process;
   for (std::int32_t p = 0; p < end; ++p) {
-    const bool absent =
-        std::find(options.absent.begin(), options.absent.end(), p) != options.absent.end();
-    if (p == placement().own_process || absent) continue;
+    if (p == placement().own_process || options.is_absent(p)) continue;
     const auto i = static_cast<std::size_t>(p);
     Expected<std::unique_ptr<tcp::Stream>> stream =
-        tcp::dial(addresses[i], hello, p, deadline, options.cancelled, options.joins, tls_.get(),
-                  placement().host_of[i]);
+        tcp::dial(addresses[i], hello, p, deadline, options.cancelled_or_lost(p), options.joins,
+                  tls_.get(), placement().host_of[i]);
+    if (!stream && options.is_lost(p)) {
+      router().process_absent(p);
+      wire_->skip(p);
+      continue;
+    }
     if (!stream) {
       const Error& e = stream.error();
       const std::string within = e.code == Errc::timeout ? " within " + seconds(timeout) : "";

@@ -96,9 +96,11 @@ void Wire::adopt(std::unique_ptr<Stream> stream, std::int32_t process) {
 }
 
 Expected<void> Wire::wait_connected(Clock::time_point deadline, const std::string& timeout,
-                                    const Cancelled& cancelled) {
-  return impl_->links->wait_connected(deadline, timeout, cancelled);
+                                    const Cancelled& cancelled, bool joins) {
+  return impl_->links->wait_connected(deadline, timeout, cancelled, joins);
 }
+
+void Wire::skip(std::int32_t process) { impl_->links->skip(process); }
 
 void Wire::send() { impl_->routes.send(*impl_->router); }
 

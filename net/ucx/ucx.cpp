@@ -49,6 +49,8 @@ constexpr std::chrono::milliseconds kLongestSleep{200};
 // Where UCX refuses to arm although nothing moves: another process has to make room first.
 constexpr std::chrono::milliseconds kNap{1};
 constexpr std::chrono::seconds kCloseTime{1};
+// After which a process that joins would know that the one behind a broken link is lost.
+constexpr std::chrono::seconds kLossBecomesKnown{5};
 
 class UcxTransport final : public RemoteTransport {
  public:
@@ -83,6 +85,9 @@ class UcxTransport final : public RemoteTransport {
  private:
   RankRouter& router() const;
 
+  bool wait_connected(std::unique_lock<std::mutex>& lock, Clock::time_point deadline,
+                      const ConnectOptions& options);
+  void skip_lost(const ConnectOptions& options);
   void run();
   std::shared_ptr<void> enter_device_memory();
   bool work_once();
@@ -177,12 +182,7 @@ Expected<void> UcxTransport::connect(const std::vector<std::string>& addresses,
   const Expected<void> begun = engine_->connect(addresses, placement, options);
   if (!begun) return begun;
   wake();
-  const auto decided = [&] { return engine_->connected() || engine_->connect_failed(); };
-  bool cancelled = false;
-  while (!cancelled && Clock::now() < deadline &&
-         !engine_changed_.wait_until(
-             lock, std::min<Clock::time_point>(deadline, Clock::now() + kCancelPoll), decided))
-    cancelled = options.cancelled && options.cancelled();
+  const bool cancelled = wait_connected(lock, deadline, options);
   connecting_ = false;
   if (engine_->connected()) return {};
   if (cancelled) return Error{Errc::failed, "asked to stop"};
@@ -192,6 +192,33 @@ Expected<void> UcxTransport::connect(const std::vector<std::string>& addresses,
                            "the devices given to UCX?",
                            engine_->unconnected(),
                            failed ? "" : fmt::format(" after {:g} s", to_seconds(timeout)))};
+}
+
+// Until all are connected, one cannot be, or the time is over. Where this process joins, a broken
+// link may be that of a process whose loss is not known here yet. True: cancelled.
+bool UcxTransport::wait_connected(std::unique_lock<std::mutex>& lock, Clock::time_point deadline,
+                                  const ConnectOptions& options) {
+  Clock::time_point whole = Clock::now();  // when no link was broken
+  const auto decided = [&] {
+    if (engine_->connected()) return true;
+    const auto now = Clock::now();
+    if (!engine_->connect_failed()) whole = now;
+    return now - whole > (options.lost ? kLossBecomesKnown : Duration::zero());
+  };
+  while (Clock::now() < deadline &&
+         !engine_changed_.wait_until(
+             lock, std::min<Clock::time_point>(deadline, Clock::now() + kCancelPoll), decided)) {
+    if (options.cancelled && options.cancelled()) return true;
+    skip_lost(options);
+  }
+  return false;
+}
+
+void UcxTransport::skip_lost(const ConnectOptions& options) {
+  const Placement& placement = router().placement();
+  for (std::int32_t p = 0; p < placement.processes(); ++p)
+    if (p != placement.own_process && options.is_lost(p) && engine_->skip(p))
+      router().process_absent(p);
 }
 
 Expected<void> UcxTransport::attach(Rank rank, std::shared_ptr<Inbox> inbox) {

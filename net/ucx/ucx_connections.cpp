@@ -24,12 +24,11 @@ Expected<void> Engine::connect(const std::vector<std::string>& addresses,
   limits_.world_size = placement.world_size();
   links_.resize(addresses.size());
   for (std::int32_t p = 0; p < placement.processes(); ++p) {
-    const bool is_absent =
-        std::find(options.absent.begin(), options.absent.end(), p) != options.absent.end();
-    if (p == placement.own_process || is_absent) continue;
+    if (p == placement.own_process || options.is_absent(p)) continue;
     auto& link = links_[static_cast<std::size_t>(p)] = make_link(p);
     const Expected<void> open = open_link(*link, addresses[static_cast<std::size_t>(p)]);
-    if (!open) return open;
+    // Of a process that has just ended; see UcxTransport::wait_connected().
+    if (!open && !options.lost) return open;
   }
   for (const Prefix& hello : std::exchange(early_hellos_, {})) take_hello(hello);
   return {};
@@ -89,22 +88,32 @@ void Engine::repeat_hellos() {
     if (link != nullptr && link->open && !link->acknowledged) say_hello(*link);
 }
 
+bool Engine::skip(std::int32_t process) {
+  Link* const link = links_[static_cast<std::size_t>(process)].get();
+  if (link == nullptr || (link->hello_received && link->acknowledged)) return false;
+  if (!std::exchange(link->skipped, true)) give_up(*link);
+  return true;
+}
+
 bool Engine::connected() const {
   return std::all_of(links_.begin(), links_.end(), [](const auto& link) {
-    return link == nullptr || (link->hello_received && link->acknowledged);
+    return link == nullptr || link->skipped || (link->hello_received && link->acknowledged);
   });
 }
 
 bool Engine::connect_failed() const {
   return std::any_of(links_.begin(), links_.end(), [](const auto& link) {
-    return link != nullptr && !link->open && !(link->hello_received && link->acknowledged);
+    return link != nullptr && !link->open && !link->skipped &&
+           !(link->hello_received && link->acknowledged);
   });
 }
 
 std::string Engine::unconnected() const {
   const Link* missing = nullptr;
   for (const auto& link : links_) {
-    if (link == nullptr || (link->hello_received && link->acknowledged)) continue;
+    const bool done =
+        link == nullptr || link->skipped || (link->hello_received && link->acknowledged);
+    if (done) continue;
     if (missing == nullptr || (missing->open && !link->open)) missing = link.get();
   }
   GRAPEVINE_CHECK(missing != nullptr, "unconnected() of a connected transport");

@@ -67,6 +67,9 @@ class Engine {
                          const ConnectOptions& options);
   // Both ends of every link have received the hello of the other.
   bool connected() const;
+  // The run has lost it before it was connected: as if it had been absent. False, and of no effect:
+  // it is connected.
+  bool skip(std::int32_t process);
   // The first process that is not connected, and why. REQUIRES: !connected().
   std::string unconnected() const;
   // A link broke before it was connected.

@@ -76,6 +76,7 @@ struct Engine::Link {
 
   bool open = true;             // until it says goodbye or is lost
   bool lost = false;            // without a goodbye
+  bool skipped = false;         // the run lost it before it was connected
   bool returns = false;         // its ProcessBack has not taken effect yet: it is not greeted
   bool hello_received = false;  // its hello
   bool acknowledged = false;    // by it

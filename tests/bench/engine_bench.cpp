@@ -89,12 +89,13 @@ void engine_growth(benchmark::State& state, const std::string& preset) {
 }
 
 void growth(benchmark::internal::Benchmark* b) {
-  for (std::int64_t workers : {2, 4, 8, 16, 32, 64}) b->Args({workers, 1});
-  for (std::int64_t workers : {2, 4, 8, 16, 32, 64}) b->Args({workers, 100'000});
-  for (std::int64_t d : {10'000, 1'000'000, 10'000'000, 100'000'000}) b->Args({2, d});
+  for (std::int64_t d : {1, 10'000, 100'000})
+    for (std::int64_t workers : {2, 4, 8, 16, 32, 64}) b->Args({workers, d});
+  for (std::int64_t d : {1'000'000, 10'000'000, 100'000'000}) b->Args({2, d});
   b->Unit(benchmark::kMillisecond)->Iterations(1);
 }
 BENCHMARK_CAPTURE(engine_growth, sgp, "sgp")->Apply(growth);
+BENCHMARK_CAPTURE(engine_growth, osgp, "osgp")->Apply(growth);
 BENCHMARK_CAPTURE(engine_growth, ar, "ar")->Apply(growth);
 
 }  // namespace

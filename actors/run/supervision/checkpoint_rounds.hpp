@@ -69,7 +69,8 @@ class CheckpointRounds {
   }
   // The name of the checkpoint that is to be begun now, after the change; nothing: none is due.
   std::optional<std::string> take_postponed() { return std::exchange(postponed_, std::nullopt); }
-  // The longest time from the beginning of a cut to its last state so far; none: no cut is complete.
+  // The longest time from the beginning of a cut to its last state so far; none: no cut is
+  // complete.
   std::optional<Duration> longest_cut() const { return longest_cut_; }
   // The id of the newest cut; 0: none.
   std::int64_t newest() const { return id_; }

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "actors/cluster/dial.hpp"
-#include "actors/cluster/join_proof.hpp"
+#include "actors/cluster/join/join_proof.hpp"
 #include "actors/cluster/rendezvous.hpp"
 #include "actors/run/scheduling.hpp"
 

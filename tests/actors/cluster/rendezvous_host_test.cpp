@@ -14,7 +14,7 @@
 #include <sstream>
 #include <thread>
 
-#include "actors/cluster/join_proof.hpp"
+#include "actors/cluster/join/join_proof.hpp"
 #include "actors/run/control/control_request.hpp"
 #include "actors/run/control/run_state.hpp"
 #include "actors/run/runtime.hpp"

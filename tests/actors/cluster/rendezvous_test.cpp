@@ -63,7 +63,8 @@ Expected<Joined> join(const std::string& secret, const std::shared_ptr<ToldTrans
   caf::actor_system system(system_config);
   SupervisorConfig supervision;
   const auto supervisor = system.spawn(grapevine::supervisor, supervision);
-  auto joined = join_run(system, config, supervisor, {}, {});
+  KnownLosses losses([](std::int32_t) {});
+  auto joined = join_run(system, config, supervisor, {}, {}, losses);
   if (joined) caf::anon_send_exit(joined->rendezvous, caf::exit_reason::kill);
   caf::anon_send_exit(supervisor, caf::exit_reason::kill);
   return joined;

@@ -138,23 +138,22 @@ class Player {
     return found;
   }
   void answer_ping() {
-    self_->receive([](Ping) { return Pong{}; },
-                   caf::after(kDeadline) >> fail_of("nobody asks"));
+    self_->receive([](Ping) { return Pong{}; }, caf::after(kDeadline) >> fail_of("nobody asks"));
   }
   // Until the first of that type comes; others are thrown away.
   template <class Message>
   Message answer_pings_until() {
     Message received{};
     for (bool found = false; !found;)
-      self_->receive(
-          [](Ping) { return Pong{}; },
-          [&](const Message& message) {
-            received = message;
-            found = true;
-          },
-          caf::others >>
-              [](caf::message_view&) -> caf::result<caf::message> { return caf::message{}; },
-          caf::after(kDeadline) >> fail_of("nothing came"));
+      self_->receive([](Ping) { return Pong{}; },
+                     [&](const Message& message) {
+                       received = message;
+                       found = true;
+                     },
+                     caf::others >> [](caf::message_view&) -> caf::result<caf::message> {
+                       return caf::message{};
+                     },
+                     caf::after(kDeadline) >> fail_of("nothing came"));
     return received;
   }
 
@@ -636,10 +635,11 @@ TEST_F(LossTest, TheEvaluatorReceivesALossAtTheEnd) {
 // Process 1 of a run whose members change is lost, and the others agree on the view after it.
 class ChangedViewTest : public LossTest {
  protected:
-  void lose_process_1() {
+  void lose_process_1(const std::function<void(SupervisorConfig&)>& change = {}) {
     begin(
-        [](SupervisorConfig& config) {
+        [&](SupervisorConfig& config) {
           config.changes_members = config.tolerates_worker_loss = true;
+          if (change) change(config);
         },
         &former_);
     peers_.send(supervisor_, StepReport{});
@@ -719,8 +719,7 @@ TEST_F(LossTest, AProcessThatIsSilentDuringACutIsLostToo) {
   peers_.send(supervisor_, CheckpointRequested{});
   TakeSnapshot second;
   while (second.id <= first.id) second = peers_.await<TakeSnapshot>();
-  for (const Rank rank : {0, 2})
-    peers_.send(supervisor_, StateStored{second.id, rank, 3, 10, 11});
+  for (const Rank rank : {0, 2}) peers_.send(supervisor_, StateStored{second.id, rank, 3, 10, 11});
   EXPECT_EQ(agent(2).answer_pings_until<ProcessLost>().process, 1);
   const Error error = agent(1).await<RunEnded>().error;
   EXPECT_NE(error.message.find("while others waited (--lost-after)"), std::string::npos)
@@ -772,6 +771,29 @@ TEST_F(ChangedViewTest, AllReceiveTheEndOfARankThatJoins) {
   EXPECT_EQ(peers_.await<PeerLost>().peer, 1);
   agree_on({0, 2});
   end_run();
+}
+
+// It connects to all members: to a stopped one it could not, and no other process could come.
+TEST_F(ChangedViewTest, AProcessThatJoinsWaitsForASilentOne) {
+  lose_process_1([](SupervisorConfig& config) { config.lost_after = std::chrono::seconds(2); });
+  for (Step step = 0; step < 3; ++step)
+    for (const Rank rank : {0, 2}) peers_.send(supervisor_, step_of(rank, step));
+  Player joining(system_);
+  caf::scoped_actor self{system_};
+  self->request(supervisor_, kDeadline, AskPlace{1, -1, joining.as<ProcessAgentActor>()})
+      .receive([](const Place& place) { EXPECT_TRUE(place.granted); },
+               [](const caf::error&) { FAIL() << "nothing came"; });
+  // No rank waits.
+  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+  Step step = 3;
+  for (; !joining.has<ProcessLost>() && std::chrono::steady_clock::now() < deadline; ++step) {
+    peers_.send(supervisor_, step_of(0, step));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_NE(agent(2).await<RunEnded>().error.message.find("(--lost-after)"), std::string::npos);
+  kill(2);
+  peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+  EXPECT_EQ(observer_->result().lost, (std::vector<Rank>{1, 2}));
 }
 
 // One that was only stopped continues, and reports that its links have ended.

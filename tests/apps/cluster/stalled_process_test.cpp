@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -52,44 +54,60 @@ TEST(StalledProcess, IsNamedAndEndsTheRun) {
   processes[2]->signal(SIGKILL);
 }
 
-// Over each transport, in a preset whose ranks all wait for each other.
-class StalledProcesses : public testing::TestWithParam<std::string> {};
+struct Stalled {
+  std::string preset, transport;
+};
+void PrintTo(const Stalled& stalled, std::ostream* out) {
+  *out << stalled.preset << " over " << stalled.transport;
+}
+
+// Over each transport, and in each way in which ranks wait for one.
+class StalledProcesses : public testing::TestWithParam<Stalled> {};
 
 // The others continue without it; another process takes its place, and the stopped one ends as soon
-// as it continues.
+// as it continues. Its rank is one of those that ad-psgd's active ranks wait for.
 TEST_P(StalledProcesses, CountsAsLostWhileOthersWait) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
   const auto port = reserve_tcp_port();
   ASSERT_TRUE(port);
-  const auto arguments = with(small_run("ar", out), {"--transport", GetParam(), "--steps",
-                                                     "1000000", "--checkpoint-every", "0.5"});
+  const auto arguments = with(
+      small_run(GetParam().preset, out),
+      {"--transport", GetParam().transport, "--steps", "1000000", "--checkpoint-every", "0.5"});
   std::vector<std::unique_ptr<Process>> processes;
   for (int process = 0; process < 4; ++process)
     processes.emplace_back(new Process(start(process, 4, port->number, arguments)));
   Process& head = *processes[0];
   ASSERT_TRUE(appears(out / "checkpoint" / "latest", std::chrono::seconds(120)))
       << head.so_far().describe();
-  processes[2]->signal(SIGSTOP);
-  ASSERT_TRUE(head.wait_for_output("process 2 has not answered for ")) << head.so_far().describe();
+  processes[1]->signal(SIGSTOP);
+  ASSERT_TRUE(head.wait_for_output("process 1 has not answered for ")) << head.so_far().describe();
   ASSERT_TRUE(head.wait_for_output("(--lost-after): it counts as lost"))
       << head.so_far().describe();
-  Process again = start(2, 4, port->number, arguments);
-  ASSERT_TRUE(head.wait_for_output("process 2 has joined again")) << head.so_far().describe();
-  processes[2]->signal(SIGCONT);
-  const ProcessResult stopped = processes[2]->wait();
+  Process again = start(1, 4, port->number, arguments);
+  ASSERT_TRUE(head.wait_for_output("process 1 has joined again")) << head.so_far().describe();
+  processes[1]->signal(SIGCONT);
+  const ProcessResult stopped = processes[1]->wait();
   EXPECT_EQ(stopped.exit_code, 3) << stopped.describe();
   EXPECT_EQ(ProcessResult::last_line(stopped.err).rfind("error: ", 0), 0U) << stopped.describe();
   head.signal(SIGTERM);
   const ProcessResult ended = head.wait();
   EXPECT_EQ(ended.exit_code, 4) << ended.describe();
-  for (const std::size_t process : {1U, 3U}) EXPECT_EQ(processes[process]->wait().exit_code, 0);
+  for (const std::size_t process : {2U, 3U}) EXPECT_EQ(processes[process]->wait().exit_code, 0);
   const ProcessResult returned = again.wait();
   EXPECT_EQ(returned.exit_code, 0) << returned.describe() << ended.describe();
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, StalledProcesses, testing::Values("tcp", "shm", "ucx"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Transports, StalledProcesses,
+                         testing::Values(Stalled{"ar", "tcp"}, Stalled{"ar", "shm"},
+                                         Stalled{"ar", "ucx"}, Stalled{"sgp", "tcp"},
+                                         Stalled{"ad-psgd", "shm"},
+                                         Stalled{"eager-majority", "ucx"}),
+                         [](const auto& info) {
+                           std::string name = info.param.preset + "_" + info.param.transport;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 }  // namespace stalled_process_test
 }  // namespace grapevine

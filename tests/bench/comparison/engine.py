@@ -110,7 +110,7 @@ def tables(options, stack):
     return [
         Listing("growth", "Cost of a step by workers P and parameters d, in one process",
                 [Contestant(preset, lambda preset=preset: growth.run(preset))
-                 for preset in ("sgp", "ar")], list(GROWTH.values()),
+                 for preset in ("sgp", "osgp", "ar")], list(GROWTH.values()),
                 ["build/bin/engine_bench --benchmark_filter=engine_growth"]),
         Listing("program", "Whole runs",
                 [Contestant("first step", program.first_step),

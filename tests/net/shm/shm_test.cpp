@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <iterator>
 
 #include <filesystem>
@@ -461,6 +462,25 @@ TEST(ShmReturn, AnExpectedProcessMayReturnAndBeLostAgain) {
     }
     ASSERT_TRUE(inboxes[1]->wait_messages(2)) << "time " << time;
   }
+}
+
+TEST(ShmReturn, AProcessThatIsLostWhileAnotherJoinsIsNotAwaited) {
+  ShmWorld world(3, 1);
+  auto first = attach(world.endpoint(0), 0);
+  for (const std::int32_t lost : {1, 2}) world.end(lost);
+  for (const Rank lost : {1, 2}) ASSERT_TRUE(first->wait_down(lost));
+  world.process(0).expect_process(1);
+  std::atomic<int> polls{0};
+  const auto joined = world.join_again(
+      1, {}, kTimeout, [&](std::int32_t process) { return process == 2 && ++polls > 2; });
+  ASSERT_TRUE(joined.ok()) << joined.error().message;
+  EXPECT_FALSE(world.process(1).is_up(2));
+  const auto returned = attach(world.endpoint(1), 1);
+  world.endpoint(0).send(numbered(0, 1, 0));
+  world.endpoint(1).send(numbered(1, 0, 0));
+  ASSERT_TRUE(first->wait_messages(1));
+  ASSERT_TRUE(returned->wait_messages(1));
+  EXPECT_EQ(returned->down_count(2), 0) << "its loss is known";
 }
 
 TEST(ShmReturn, AnUnexpectedProcessIsRefused) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -41,14 +42,15 @@ class ShmWorld {
     return process(process_of_[static_cast<std::size_t>(rank)]);
   }
   void end(std::int32_t p) { transports_[static_cast<std::size_t>(p)].reset(); }
-  // A process that has ended joins the others again; `absent` are lost.
+  // A process that has ended joins the others again; `absent` are lost. `lost`: see ConnectOptions.
   Expected<void> join_again(std::int32_t p, const std::vector<std::int32_t>& absent,
-                            Duration timeout = kTimeout) {
+                            Duration timeout = kTimeout,
+                            const std::function<bool(std::int32_t)>& lost = {}) {
     const auto processes = static_cast<std::int32_t>(transports_.size());
     auto& transport = transports_[static_cast<std::size_t>(p)] = make_shm(options_);
     addresses_[static_cast<std::size_t>(p)] = transport->address();
     return transport->connect(addresses_, place(process_of_, p, processes), timeout,
-                              {kJob, nullptr, true, absent});
+                              {kJob, nullptr, true, absent, lost});
   }
 
  private:

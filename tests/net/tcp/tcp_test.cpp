@@ -241,6 +241,37 @@ TEST(Tcp, ALostProcessReturns) {
   }
 }
 
+// It has ended, or is stopped: once the run knows so, the one that joins does without it.
+TEST(Tcp, AProcessThatIsLostWhileAnotherJoinsIsNotAwaited) {
+  const DeafPort stopped(true);
+  for (const bool ended : {true, false}) {
+    SCOPED_TRACE(ended ? "ended" : "stopped");
+    TcpWorld world(4, 1);
+    std::map<Rank, std::shared_ptr<RecordingInbox>> inboxes;
+    for (Rank r = 0; r < 4; ++r) inboxes[r] = attach(world.endpoint(r), r);
+    for (const std::int32_t lost : {1, 3}) world.end(lost);
+    for (const Rank r : {0, 2}) {
+      for (const Rank lost : {1, 3}) ASSERT_TRUE(inboxes[r]->wait_down(lost));
+      world.endpoint(r).expect_process(1);
+    }
+    if (!ended) world.set_address(3, stopped.address());
+    std::atomic<int> polls{0};
+    const auto joined = world.try_again(
+        1, {}, kTimeout, [&](std::int32_t process) { return process == 3 && ++polls > 2; });
+    ASSERT_TRUE(joined.ok()) << joined.error().message;
+    EXPECT_GT(polls, 2);
+    EXPECT_FALSE(world.endpoint(1).is_up(3));
+    const auto returned = attach(world.endpoint(1), 1);
+    for (const Rank r : {0, 2}) {
+      world.endpoint(1).send(numbered(1, r, 7));
+      ASSERT_TRUE(inboxes[r]->wait_messages(1)) << "rank " << r;
+      world.endpoint(r).send(numbered(r, 1, 8));
+    }
+    ASSERT_TRUE(returned->wait_messages(2));
+    EXPECT_EQ(returned->down_count(3), 0) << "its loss is known";
+  }
+}
+
 // As soon as its connect() returns, messages of the others reach it.
 TEST(Tcp, AReturnedProcessCanBeSentToAtOnce) {
   TcpWorld world(3, 1);

@@ -2,6 +2,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -81,13 +82,17 @@ class TcpWorld {
     const Expected<void> joined = try_again(p, absent, kTimeout);
     EXPECT_TRUE(joined.ok()) << (joined.ok() ? "" : joined.error().message);
   }
+  // `lost`: see ConnectOptions.
   Expected<void> try_again(std::int32_t p, const std::vector<std::int32_t>& absent,
-                           Duration timeout) {
+                           Duration timeout, const std::function<bool(std::int32_t)>& lost = {}) {
     const auto processes = static_cast<std::int32_t>(transports_.size());
     auto& transport = transports_[static_cast<std::size_t>(p)] = make(options_);
     addresses_[static_cast<std::size_t>(p)] = transport->address();
     return transport->connect(addresses_, place(process_of_, p, processes), timeout,
-                              {kJob, nullptr, true, absent});
+                              {kJob, nullptr, true, absent, lost});
+  }
+  void set_address(std::int32_t p, const std::string& address) {
+    addresses_[static_cast<std::size_t>(p)] = address;
   }
 
  private:

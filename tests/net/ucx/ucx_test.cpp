@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -80,10 +82,11 @@ class UcxReturn : public testing::TestWithParam<bool> {
   }
   void end(int p) { transports_[static_cast<std::size_t>(p)].reset(); }
   Expected<void> join_again(int p, const std::vector<std::int32_t>& absent,
-                            Duration timeout = kHangDeadline, const JobToken& token = kJob) {
+                            Duration timeout = kHangDeadline, const JobToken& token = kJob,
+                            const std::function<bool(std::int32_t)>& lost = {}) {
     make(p);
     return process(p).connect(addresses_, placement(p, kProcesses, GetParam()), timeout,
-                              {token, nullptr, true, absent});
+                              {token, nullptr, true, absent, lost});
   }
 
   std::vector<std::string> addresses_ = std::vector<std::string>(kProcesses);
@@ -123,6 +126,37 @@ TEST_P(UcxReturn, ALostProcessReturnsAgainAndAgain) {
     ASSERT_TRUE(inbox(1).wait_messages(2));
     EXPECT_EQ(inbox(1).down_count(3), 0) << "its loss was known before";
   }
+}
+
+// Once the run knows that it is lost, the one that joins does without it. It may return later.
+TEST_P(UcxReturn, AProcessThatIsLostWhileAnotherJoinsIsNotAwaited) {
+  for (const int lost : {1, 3}) end(lost);
+  for (const int p : {0, 2}) {
+    for (const int lost : {1, 3}) ASSERT_TRUE(inbox(p).wait_down(lost));
+    process(p).expect_process(1);
+  }
+  std::atomic<int> polls{0};
+  const Expected<void> joined = join_again(1, {}, kHangDeadline, kJob, [&](std::int32_t process) {
+    return process == 3 && ++polls > 2;
+  });
+  ASSERT_TRUE(joined.ok()) << joined.error().message;
+  EXPECT_FALSE(process(1).is_up(3));
+  attach(1);
+  for (const int p : {0, 2}) {
+    process(p).send(numbered(p, 1, 0));
+    process(1).send(numbered(1, p, 0));
+    ASSERT_TRUE(inbox(p).wait_messages(1)) << "process " << p;
+  }
+  ASSERT_TRUE(inbox(1).wait_messages(2));
+  EXPECT_EQ(inbox(1).down_count(3), 0) << "its loss is known";
+  for (const int p : {0, 1, 2}) process(p).expect_process(3);
+  const Expected<void> returned = join_again(3, {});
+  ASSERT_TRUE(returned.ok()) << returned.error().message;
+  attach(3);
+  process(1).send(numbered(1, 3, 1));
+  ASSERT_TRUE(inbox(3).wait_messages(1));
+  end(3);
+  ASSERT_TRUE(inbox(1).wait_down(3));
 }
 
 // Not where it is not expected, and not without the job's token.

@@ -78,6 +78,8 @@ void SupervisorState::report_process_lost(std::int32_t process) {
 void SupervisorState::end_links_to(std::int32_t process) {
   if (config_.process_down) config_.process_down(process);
   crew_.send_to(members_.remaining_processes(), ProcessLost{process});
+  // It connects to those that were members as it got its place.
+  if (returning_ && returning_->agent) self_->send(returning_->agent, ProcessLost{process});
 }
 
 // Why the run ends at once without these ranks of one process: what follows the reason of their

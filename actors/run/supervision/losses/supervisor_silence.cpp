@@ -13,14 +13,22 @@ void SupervisorState::hear(Rank rank) {
     silent_.hear(process, now());
 }
 
-// Only while a rank of another process waits: a process that nobody needs may be silent.
+// A process that joins, and has not connected to all others for a while.
+bool SupervisorState::joins_long() const {
+  return returning_ && now() - granted_at_ >= silent_.patience();
+}
+
+// Only while a rank of another process waits, or a process that joins: one that nobody needs may be
+// silent.
 void SupervisorState::watch_silence() {
   if (!silent_.watches()) return;
-  const bool waits = stage_ == Stage::running && waits_.is_held_up(now(), silent_.patience());
-  if (!waits) return silent_.relax();
+  const bool joins = joins_long();
+  const bool waits = joins || waits_.is_held_up(now(), silent_.patience());
+  if (stage_ != Stage::running || !waits) return silent_.relax();
   const auto usual = [this](std::int32_t process) { return usual_silence(process); };
   for (const SilentProcesses::Silence& silence : silent_.find(now(), usual))
-    if (waits_.is_held_up(now(), silent_.patience(), silence.process) && can_lose(silence.process))
+    if ((joins || waits_.is_held_up(now(), silent_.patience(), silence.process)) &&
+        can_lose(silence.process))
       return lose_silent(silence);
   for (const std::int32_t process : silent_.ask(now()))
     self_->request(crew_.agent_of(process), caf::infinite, Ping{})
