@@ -11,7 +11,7 @@
 #include <caf/io/basp_broker.hpp>
 
 #include "actors/clock_time.hpp"
-#include "actors/cluster/secure/tls_scribe.hpp"
+#include "actors/cluster/secure/stream_scribe.hpp"
 #include "net/tcp/tcp_dial.hpp"
 
 namespace grapevine {
@@ -110,7 +110,9 @@ Expected<Found> find_with_tls(caf::actor_system& system, const DialConfig& confi
   auto stream = tcp::dial_stream(tcp::join_address(config.host, config.port),
                                  std::min(kGreetingTimeout, left()), config.cancelled, *config.tls);
   if (!stream) return stream.error();
-  const auto scribe = make_tls_scribe(system, *std::move(stream));
+  const auto scribe = make_stream_scribe(system, *std::move(stream),
+                                         {BaspGuard::First::greeting_of_accepting_side,
+                                          /*buffers=*/true, std::make_shared<LogLimits>()});
   if (!scribe) return Error{Errc::io, "no descriptor is free"};
   return ask_for_actor(system,
                        system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP")),

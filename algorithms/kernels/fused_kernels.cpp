@@ -128,11 +128,6 @@ EntriesAndCount top_k_cpu(at::Tensor& x, std::int64_t k, bool take) {
   return to_tensors(chosen);
 }
 
-EntriesAndCount merge_cpu(const at::Tensor& a_indices, const at::Tensor& a_values,
-                          const at::Tensor& b_indices, const at::Tensor& b_values) {
-  return to_tensors(merge(to_vector(a_indices, a_values), to_vector(b_indices, b_values)));
-}
-
 void scatter_add_cpu(at::Tensor& x, const at::Tensor& indices, const at::Tensor& values,
                      double factor) {
   add_entries(x, to_vector(indices, values), static_cast<float>(factor));
@@ -242,13 +237,6 @@ Entries take_top_k(at::Tensor& x, std::int64_t k, bool take) {
   return trimmed(op.call(x, k, take));
 }
 
-Entries merge_entries(const Entries& a, const Entries& b) {
-  check_entries(a);
-  check_entries(b);
-  static const auto op = find_operator("grapevine::merge_entries", merge_cpu);
-  return trimmed(op.call(a.indices, a.values, b.indices, b.values));
-}
-
 void scatter_add(at::Tensor& x, const Entries& entries, double factor) {
   check_flat(x, at::kFloat, "x");
   check_entries(entries);
@@ -308,9 +296,6 @@ TORCH_LIBRARY_FRAGMENT(grapevine, library) {
       "-> "
       "()");
   library.def("top_k(Tensor(a!) x, int k, bool take) -> (Tensor, Tensor, Tensor)");
-  library.def(
-      "merge_entries(Tensor a_indices, Tensor a_values, Tensor b_indices, Tensor b_values) -> "
-      "(Tensor, Tensor, Tensor)");
   library.def("scatter_add(Tensor(a!) x, Tensor indices, Tensor values, float factor) -> ()");
   library.def("int8_pack(Tensor x, int seed) -> (Tensor, Tensor)");
   library.def("int8_fold(Tensor(a!) x, Tensor values, Tensor scales, float factor) -> ()");
@@ -320,7 +305,6 @@ TORCH_LIBRARY_IMPL(grapevine, CPU, library) {
   library.impl("push_sum_step", push_sum_step_cpu);
   library.impl("push_sum_fold", push_sum_fold_cpu);
   library.impl("top_k", top_k_cpu);
-  library.impl("merge_entries", merge_cpu);
   library.impl("scatter_add", scatter_add_cpu);
   library.impl("int8_pack", int8_pack_cpu);
   library.impl("int8_fold", int8_fold_cpu);

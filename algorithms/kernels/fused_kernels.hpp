@@ -43,8 +43,6 @@ struct Entries {
 // without them (x - x: a NaN or infinity stays a NaN). On CUDA it waits for the stream once, to
 // learn how many there are. REQUIRES: k >= 0, fewer than 2^32 elements.
 Entries take_top_k(at::Tensor& x, std::int64_t k, bool take);
-// a + b: the values of common indices are added, even to zero. Waits as take_top_k.
-Entries merge_entries(const Entries& a, const Entries& b);
 // x += factor * entries. REQUIRES: indices below x's size.
 void scatter_add(at::Tensor& x, const Entries& entries, double factor);
 

@@ -7,8 +7,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <map>
-#include <mutex>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -18,7 +16,7 @@
 #include "apps/control/control_proof.hpp"
 #include "apps/control/status_json.hpp"
 #include "apps/monitoring/bounded_server.hpp"
-#include "messages/text/log_limit.hpp"
+#include "messages/text/log_limits.hpp"
 #include "net/file_descriptor.hpp"
 
 namespace grapevine {
@@ -44,14 +42,12 @@ void answer_error(Response& response, const Error& error) {
 class RefusalLog {
  public:
   void add(const std::string& why) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (const auto more = limits_[why].admit())
+    if (const auto more = limits_.admit(why))
       spdlog::warn("control: a client is refused: {}{}", why, *more);
   }
 
  private:
-  std::mutex mutex_;                        // guards limits_
-  std::map<std::string, LogLimit> limits_;  // by a phrase of this program
+  LogLimits limits_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
@@ -22,6 +23,7 @@
 #include "apps/monitoring/live_page.hpp"
 #include "apps/monitoring/metric_families.hpp"
 #include "apps/monitoring/own_hosts.hpp"
+#include "messages/text/log_limits.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp/tcp_dial.hpp"
 
@@ -72,6 +74,7 @@ struct MetricsEndpoint::Impl {
             return httplib::Server::HandlerResponse::Unhandled;
           response.status = 405;
           response.set_header("Allow", "GET, HEAD");
+          log_refusal("its request is neither GET nor HEAD");
           return httplib::Server::HandlerResponse::Handled;
         });
     server.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
@@ -79,11 +82,19 @@ struct MetricsEndpoint::Impl {
       response.set_content(text, kContentType);
     });
     if (status) add_page();
+    server.on_cut_off([this](const std::string& why) { log_refusal(why); });
     return server.listen_at(at);
   }
 
-  static httplib::Server::HandlerResponse refuse_host(httplib::Response& response) {
+  // On any thread. Each kind of refusal has a line of its own, at a bounded rate.
+  void log_refusal(const std::string& why) {
+    if (const auto more = refusals.admit(why))
+      spdlog::warn("metrics: a client is refused: {}{}", why, *more);
+  }
+
+  httplib::Server::HandlerResponse refuse_host(httplib::Response& response) {
     constexpr int kForbidden = 403;
+    log_refusal("its request names another host: give the name in --metrics-port NAME@HOST:PORT");
     response.status = kForbidden;
     response.set_content(
         "this server has another name: use its address, or give the name in --metrics-port "
@@ -195,6 +206,7 @@ struct MetricsEndpoint::Impl {
 
   std::function<Expected<nlohmann::ordered_json>()> status;  // null: no page
   std::optional<OwnHosts> own_hosts;                         // from bind() on
+  LogLimits refusals;
   BoundedServer server;
   ListenAddress address;  // with the port that it has
 };

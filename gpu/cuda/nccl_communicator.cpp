@@ -278,16 +278,6 @@ Expected<void> NcclCommunicator::all_gather(void* out, const void* in, std::int6
   });
 }
 
-Expected<void> NcclCommunicator::reduce_scatter(void* out, const void* in, std::int64_t n,
-                                                Element type, cudaStream_t stream,
-                                                Deadline deadline) {
-  if (n < 0) return refused("reduce-scatter", "a negative length");
-  return enqueue("reduce-scatter", deadline, [&](ncclComm_t communicator) {
-    return ncclReduceScatter(in, out, static_cast<std::size_t>(n), type_of(type), ncclSum,
-                             communicator, stream);
-  });
-}
-
 Expected<void> NcclCommunicator::wait(cudaStream_t stream, Deadline deadline) {
   constexpr const char* kWhat = "waiting for a collective";
   const Clock::time_point until = Clock::now() + deadline;

@@ -71,9 +71,6 @@ class NcclCommunicator {
   // slice. In place where `in` is its place in `out`.
   Expected<void> all_gather(void* out, const void* in, std::int64_t n, Element type,
                             cudaStream_t stream, Deadline deadline);
-  // out: n elements, this rank's slice of the sum; in: n * size().
-  Expected<void> reduce_scatter(void* out, const void* in, std::int64_t n, Element type,
-                                cudaStream_t stream, Deadline deadline);
 
   // Waits until the stream has passed what was launched. Errors: timeout, peer_down (also where the
   // stream has passed because the group was aborted), failed.

@@ -153,22 +153,6 @@ EntriesAndCount top_k(at::Tensor& x, std::int64_t k, bool take) {
   return {indices, values, found};
 }
 
-EntriesAndCount merge_entries(const at::Tensor& a_indices, const at::Tensor& a_values,
-                              const at::Tensor& b_indices, const at::Tensor& b_values) {
-  const OnDeviceOf device(a_values);
-  EntriesAndCount room = room_for(a_indices.numel() + b_indices.numel(), a_values);
-  const auto& [indices, values, count] = room;
-  const auto bytes = cuda::merge_workspace_bytes(a_indices.numel(), b_indices.numel());
-  TORCH_CHECK(bytes.ok(), bytes.error().message);
-  const at::Tensor workspace = workspace_of(*bytes, a_values);
-  require(
-      cuda::merge({pointer<std::uint32_t>(indices), floats(values), pointer<std::uint32_t>(count)},
-                  {pointer<std::uint32_t>(a_indices), floats(a_values), a_indices.numel()},
-                  {pointer<std::uint32_t>(b_indices), floats(b_values), b_indices.numel()},
-                  workspace.data_ptr(), device.stream()));
-  return room;
-}
-
 void scatter_add(at::Tensor& x, const at::Tensor& indices, const at::Tensor& values,
                  double factor) {
   const OnDeviceOf device(x);
@@ -208,7 +192,6 @@ void register_cuda_operators() {
     cuda.impl("gem_proxy", gem_proxy);
     cuda.impl("gem_rescale", gem_rescale);
     cuda.impl("top_k", top_k);
-    cuda.impl("merge_entries", merge_entries);
     cuda.impl("scatter_add", scatter_add);
     cuda.impl("int8_pack", int8_pack);
     cuda.impl("int8_fold", int8_fold);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "messages/text/log_limit.hpp"
+#include "messages/text/log_limits.hpp"
 #include "net/queued_bytes.hpp"
 #include "net/rank_router.hpp"
 #include "net/shm/shm.hpp"
@@ -127,7 +128,7 @@ class ShmWire {
   std::list<Greeting> greetings_;
   std::vector<LinkPtr> receiving_;  // all links
   std::map<int, LinkPtr> by_socket_;
-  LogLimit dropped_;   // lines about unauthenticated connections,
+  LogLimits dropped_;  // lines about unauthenticated connections,
   LogLimit failures_;  // and about errors that belong to no link
   Clock::time_point last_beat_;
   // When to listen again; none: this process listens. No descriptors were left.

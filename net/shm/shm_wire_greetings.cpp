@@ -111,7 +111,7 @@ Expected<bool> ShmWire::answer_proof(Greeting& greeting, Packet packet) {
 
 void ShmWire::refuse(Greeting& greeting, const std::string& why) {
   if (!finishing_)
-    if (const auto more = dropped_.admit())
+    if (const auto more = dropped_.admit(why))
       spdlog::warn("shm: dropped a connection: {}{}", why, *more);
   forget(greeting);
 }

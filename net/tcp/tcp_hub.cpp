@@ -54,9 +54,9 @@ void Hub::on_connection(FileDescriptor socket) {
   try {
     greet(std::move(socket));
   } catch (const std::exception&) {
-    if (const auto more = dropped_.admit())
-      spdlog::warn("tcp: dropped a connection: {}{}", exception_line(std::current_exception()),
-                   *more);
+    const std::string why = exception_line(std::current_exception());
+    if (const auto more = dropped_.admit(why))
+      spdlog::warn("tcp: dropped a connection: {}{}", why, *more);
   }
 }
 
@@ -170,7 +170,7 @@ void Hub::end(Connection& c, const std::string& why) {
   const bool open = c.is_open();
   const std::int32_t process = c.process();
   if (process < 0)
-    if (const auto more = dropped_.admit())
+    if (const auto more = dropped_.admit(why))
       spdlog::warn("tcp: dropped a connection from {}: {}{}", c.peer_address(), why, *more);
   erase(c);
   if (open) lose(process, why);

@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "messages/text/log_limit.hpp"
+#include "messages/text/log_limits.hpp"
 #include "net/rank_router.hpp"
 #include "net/receive_pool.hpp"
 #include "net/tcp/tcp.hpp"
@@ -83,7 +83,7 @@ class Hub final : public ConnectionOwner {
   std::shared_ptr<Links> links_;        // "
   CodecLimits limits_;                  // valid from then on
   std::set<std::shared_ptr<Connection>> connections_;
-  LogLimit dropped_;  // lines about unauthenticated connections
+  LogLimits dropped_;  // lines about unauthenticated connections
   Clock::time_point last_beat_;
   std::function<void()> finished_;  // null until finish()
   Clock::time_point finish_by_;

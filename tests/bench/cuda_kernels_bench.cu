@@ -77,13 +77,12 @@ struct Arena {
   const cudaStream_t stream;
   Buffer<float> x{normal(d, 1)}, g{normal(d, 2)}, v{normal(d, 3)}, share{normal(d, 4)};
   Buffer<float> out{d}, z{d}, selected{normal(d, 5)};
-  Buffer<std::uint32_t> indices{k}, indices_2{k}, merged_indices{2 * k}, count{1}, merged{1};
-  Buffer<float> values{k}, values_2{k}, merged_values{2 * k}, scales{int8_blocks(d)};
+  Buffer<std::uint32_t> indices{k}, count{1};
+  Buffer<float> values{k}, scales{int8_blocks(d)};
   Buffer<std::int8_t> levels{d};
   Buffer<double> norm{1};
   Buffer<unsigned char> top_k_room{static_cast<std::int64_t>(top_k_workspace_bytes(d, k).value())};
   Buffer<unsigned char> clip_room{static_cast<std::int64_t>(clip_workspace_bytes(d))};
-  Buffer<unsigned char> merge_room{static_cast<std::int64_t>(merge_workspace_bytes(k, k).value())};
 };
 
 StepFactors factors() {
@@ -157,12 +156,6 @@ std::vector<Kernel> kernels_on(Arena& a) {
        [&a, k, s] {
          return add_entries(a.z.data(), a.indices.data(), a.values.data(), 1e-3F, k, s);
        }},
-      {"merge of k and k", 4 * list,
-       [&a, k, s] {
-         return merge({a.merged_indices.data(), a.merged_values.data(), a.merged.data()},
-                      {a.indices.data(), a.values.data(), k},
-                      {a.indices_2.data(), a.values_2.data(), k}, a.merge_room.data(), s);
-       }},
   };
 }
 
@@ -185,10 +178,9 @@ void check_step(Arena& a) {
   expect(a.v.read() == v, "velocity");
 }
 
-// Also fills the two lists that the sparse kernels are timed with.
+// Also fills the list that the scatter-add is timed with.
 void check_top_k(Arena& a) {
   const auto x = a.selected.read();
-  require(select(a, a.indices_2, a.values_2, a.x.data()));
   require(select(a, a.indices, a.values, a.selected.data()));
   require(cudaStreamSynchronize(a.stream), "top-k");
   expect(a.count.read()[0] == static_cast<std::uint32_t>(a.k), "number of entries");

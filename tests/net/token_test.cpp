@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "messages/text/log_limit.hpp"
+#include "messages/text/log_limits.hpp"
 
 namespace grapevine {
 namespace token_test {
@@ -58,6 +58,21 @@ TEST(LogLimit, SaysOnceInAWhileAndCountsTheRest) {
   EXPECT_EQ(limit.admit(start + 10s), " (and 41 more before)");
   EXPECT_FALSE(limit.admit(start + 11s));
   EXPECT_EQ(limit.admit(start + 30s), " (and 1 more before)");
+}
+
+TEST(LogLimits, EachKindHasALineUpToANumberOfKinds) {
+  using namespace std::chrono_literals;
+  LogLimits limits;
+  const LogLimit::Clock::time_point start{};
+  for (std::size_t kind = 0; kind < LogLimits::kMostKinds; ++kind) {
+    EXPECT_EQ(limits.admit(std::to_string(kind), start), "") << kind;
+    EXPECT_FALSE(limits.admit(std::to_string(kind), start + 1s)) << kind;
+  }
+  // Text that other processes choose fills neither the memory nor the disk.
+  EXPECT_EQ(limits.admit("a", start), "");
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(limits.admit("a" + std::to_string(i), start + 1s));
+  EXPECT_EQ(limits.admit("b", start + 10s), " (and 100 more before)");
+  EXPECT_EQ(limits.admit("0", start + 10s), " (and 1 more before)");
 }
 
 }  // namespace token_test

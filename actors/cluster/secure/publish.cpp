@@ -4,16 +4,18 @@
 
 #include <caf/io/basp_broker.hpp>
 
+#include "actors/cluster/secure/plain_doorman.hpp"
 #include "actors/cluster/secure/tls_doorman.hpp"
 
 namespace grapevine {
 
 // Does what caf::io::middleman::publish() does: that function can only use its own listener.
-Expected<std::uint16_t> publish_with_tls(caf::actor_system& system,
-                                         const caf::strong_actor_ptr& actor,
-                                         std::set<std::string> interface,
-                                         const PublishConfig& config) {
-  auto doorman = make_tls_doorman(system, config.host, config.port, config.tls);
+Expected<std::uint16_t> publish_on_port(caf::actor_system& system,
+                                        const caf::strong_actor_ptr& actor,
+                                        std::set<std::string> interface,
+                                        const PublishConfig& config) {
+  auto doorman = config.tls ? make_tls_doorman(system, config.host, config.port, config.tls)
+                            : make_plain_doorman(system, config.host, config.port);
   if (!doorman) return doorman.error();
   const std::uint16_t port = (*doorman)->port();
   const auto broker = system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));

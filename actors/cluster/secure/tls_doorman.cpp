@@ -6,7 +6,7 @@
 
 #include <caf/all.hpp>
 
-#include "actors/cluster/secure/tls_scribe.hpp"
+#include "actors/cluster/secure/stream_scribe.hpp"
 #include "net/tcp/tls/tls_acceptor.hpp"
 
 namespace grapevine {
@@ -40,7 +40,9 @@ class TlsDoorman final : public caf::io::doorman {
 
   void admit(std::unique_ptr<tcp::Stream> stream) {
     if (detached()) return;
-    auto scribe = make_tls_scribe(system_, std::move(stream));
+    auto scribe = make_stream_scribe(
+        system_, std::move(stream),
+        {BaspGuard::First::greeting_of_dialling_side, /*buffers=*/true, limits_});
     if (!scribe) return spdlog::warn("control: a connection is dropped: no descriptor is free");
     const auto handle = scribe->hdl();
     parent()->add_scribe(std::move(scribe));
@@ -68,6 +70,7 @@ class TlsDoorman final : public caf::io::doorman {
  private:
   caf::actor_system& system_;
   const std::shared_ptr<DoormanLink> link_;
+  const std::shared_ptr<LogLimits> limits_ = std::make_shared<LogLimits>();
   std::unique_ptr<tcp::TlsAcceptor> acceptor_;
   std::uint16_t port_ = 0;
 };

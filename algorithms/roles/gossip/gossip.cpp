@@ -72,7 +72,7 @@ void Gossip::on_gradient(Env& env, Gradient gradient) {
 // Finishes the outstanding round, then takes the next step. A round is due at once, or, where local
 // steps hide it, at the next exchange. It is folded then if it is complete, skipped at most tau
 // times running where gossip overlaps, and waited for otherwise; with running sums it is folded as
-// it is. It is not folded earlier: results do not depend on when its parts arrive.
+// it is. It is not folded earlier: results do not depend on when its parts arrive (docs/adr/0035).
 void Gossip::advance(Env& env) {
   const Step steps = model_.step + (gradient_.defined() ? 1 : 0);
   FrozenTensor share;  // to be folded in the last pass over x

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "messages/text/exception_line.hpp"
-#include "messages/text/log_limit.hpp"
+#include "messages/text/log_limits.hpp"
 #include "net/resolve.hpp"
 #include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tcp_listener.hpp"
@@ -57,7 +57,7 @@ struct TlsAcceptor::Impl {
   asio::executor_work_guard<asio::io_context::executor_type> work{loop.get_executor()};
   Listener listener{loop};  // all below on the event loop, once that runs
   std::set<std::shared_ptr<Handshake>> handshakes;
-  LogLimit dropped;
+  LogLimits dropped;
   std::thread thread;
 };
 
@@ -119,7 +119,7 @@ void TlsAcceptor::Impl::accept(const std::shared_ptr<Handshake>& h) {
 
 void TlsAcceptor::Impl::drop(const std::shared_ptr<Handshake>& h, const std::string& why) {
   forget(h);
-  if (const auto more = dropped.admit())
+  if (const auto more = dropped.admit(why))
     spdlog::warn("{}: dropped a connection from {}: {}{}", name, h->peer, why, *more);
   h->stream->abort();
 }

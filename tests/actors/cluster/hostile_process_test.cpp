@@ -15,6 +15,7 @@
 #include "actors/run/models/evaluator.hpp"
 #include "actors/run/supervisor.hpp"
 #include "messages/codec.hpp"
+#include "tests/log_lines.hpp"
 
 namespace grapevine {
 namespace hostile_process_test {
@@ -170,6 +171,7 @@ class HostileProcess : public testing::Test {
                   caf::after(std::chrono::seconds(2)) >> [] {});
   }
 
+  const LogLines log_;  // outlives the actors
   caf::actor_system_config config_, hostile_config_;
   std::unique_ptr<caf::actor_system> system_, hostile_;
   std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
@@ -195,6 +197,8 @@ TEST_F(HostileProcess, RanksOutsideTheRunAreIgnored) {
     attack(report);
     attack(ProcessClosed{rank});
   }
+  EXPECT_TRUE(log_.wait_for({"ignored a message that no process of this run sends"}))
+      << log_.text();
   await_victim();
   const RunResult result = end_in_order();
   EXPECT_FALSE(result.error) << result.error->message;
@@ -205,11 +209,18 @@ TEST_F(HostileProcess, RanksOutsideTheRunAreIgnored) {
 
 TEST_F(HostileProcess, SizesThatAreNotThereAreNotBelieved) {
   attack(LyingReport{{std::int64_t{1} << 34}});  // 2^36 bytes
+  attack(LyingReport{{std::int64_t{1} << 61}});  // 2^63 bytes
   attack(LyingReport{{std::int64_t{1} << 28}});
   attack(LyingReport{{-1}});
   attack(LyingMeasures{std::numeric_limits<std::uint32_t>::max(), 3});
   attack(LyingMeasures{1, 0});
   attack(LyingMeasures{1, 200});
+  // The line has a limit for the whole process: others may have had it before.
+  for (int i = 0; i < 30 && log_.count({"a message of another process was ignored"}) == 0; ++i) {
+    attack(LyingReport{{-1}});
+    await_victim();
+  }
+  EXPECT_GE(log_.count({"a message of another process was ignored"}), 1U) << log_.text();
   await_victim();
   const RunResult result = end_in_order();
   EXPECT_FALSE(result.error) << result.error->message;

@@ -111,20 +111,6 @@ TEST(FusedKernels, WhatTopKTakesAndWhatItLeavesIsX) {
   EXPECT_EQ(kernels::take_top_k(same, 0, true).values.numel(), 0);
 }
 
-TEST(FusedKernels, MergedEntriesAreTheSumOfTheVectors) {
-  at::Tensor x = normal(50000, 1), y = normal(50000, 2);
-  const kernels::Entries a = kernels::take_top_k(x, 9000, false);
-  const kernels::Entries b = kernels::take_top_k(y, 7000, false);
-  const kernels::Entries sum = kernels::merge_entries(a, b);
-  at::Tensor expected = at::zeros({50000}), actual = at::zeros({50000});
-  kernels::scatter_add(expected, a, 1);
-  kernels::scatter_add(expected, b, 1);
-  kernels::scatter_add(actual, sum, 1);
-  EXPECT_TRUE(actual.equal(expected));
-  EXPECT_LT(sum.indices.numel(), 16000);  // some indices are common
-  EXPECT_TRUE(sum.indices.slice(0, 1).gt(sum.indices.slice(0, 0, -1)).all().item<bool>());
-}
-
 TEST(FusedKernels, QuantisedNumbersAreWithinAStep) {
   const at::Tensor x = normal(5000, 1);
   const kernels::Levels levels = kernels::int8_pack(x, 3);

@@ -79,10 +79,9 @@ class TlsJob : public testing::Test {
     return two;
   }
 
-  // What a port scanner and forgotten connections do, before and while a job trains. `least_lines`
-  // of the log are about them.
-  void expect_no_effect_of_other_bytes(const std::vector<std::string>& tls,
-                                       std::size_t least_lines) const {
+  // What a port scanner and forgotten connections do, before and while a job trains. Some lines of
+  // the log are about them.
+  void expect_no_effect_of_other_bytes(const std::vector<std::string>& tls) const {
     const std::uint16_t port = free_port();
     const auto job =
         with(with(small_run("ar", at("run")), {"--transport", "tcp", "--steps", "100000000",
@@ -114,7 +113,7 @@ class TlsJob : public testing::Test {
     const auto end = first.wait();
     EXPECT_EQ(end.exit_code, 4) << end.describe();
     EXPECT_EQ(second.wait().exit_code, 0);
-    EXPECT_GE(lines_with(end.err, "control: dropped a connection"), least_lines) << end.err;
+    EXPECT_GE(lines_with(end.err, "control: dropped a connection"), 1U) << end.err;
     EXPECT_LE(lines_with(end.err, "control: dropped a connection"), 8U) << end.err;  // at a rate
     EXPECT_EQ(summary_of(at("run"))["lost_ranks"], json::array());
   }
@@ -235,11 +234,10 @@ TEST_F(TlsJob, AnotherAuthorityIsOneClearLine) {
 }
 
 TEST_F(TlsJob, OtherBytesAtThePortHaveNoEffect) {
-  expect_no_effect_of_other_bytes({"--tls", tls_}, 1);
+  expect_no_effect_of_other_bytes({"--tls", tls_});
 }
 
-// The same without TLS, where CAF reads the bytes, and logs nothing.
-TEST_F(TlsJob, OtherBytesAtThePlainPortHaveNoEffect) { expect_no_effect_of_other_bytes({}, 0); }
+TEST_F(TlsJob, OtherBytesAtThePlainPortHaveNoEffect) { expect_no_effect_of_other_bytes({}); }
 
 // ---- refused before anything starts
 

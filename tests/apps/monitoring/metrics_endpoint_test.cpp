@@ -15,6 +15,7 @@
 #include "apps/monitoring/own_hosts.hpp"
 #include "net/addresses.hpp"
 #include "tests/apps/monitoring/http_get.hpp"
+#include "tests/log_lines.hpp"
 
 namespace grapevine {
 namespace metrics_endpoint_test {
@@ -168,6 +169,7 @@ std::size_t sent_until_cut_off(int port, const std::string& head, const std::str
 
 // Whatever never ends: a body, one in chunks, a line, headers.
 TEST(MetricsEndpoint, AClientThatSendsForEverIsCutOff) {
+  const LogLines log;
   const auto endpoint = make_endpoint();
   http_get(endpoint->port(), "/metrics");  // its threads have their memory
   const std::string post = "POST /x HTTP/1.1\r\nHost: h\r\n";
@@ -191,6 +193,8 @@ TEST(MetricsEndpoint, AClientThatSendsForEverIsCutOff) {
     EXPECT_LT(resident_bytes(), before + (std::size_t{32} << 20));
   }
   EXPECT_NE(http_get(endpoint->port(), "/metrics").find(" 200 "), std::string::npos);
+  for (const char* why : {"its request is neither GET nor HEAD", "its request is too long"})
+    EXPECT_TRUE(log.wait_for({"metrics: a client is refused", why})) << log.text();
 }
 
 TEST(MetricsEndpoint, TakesNothingButQuestions) {
@@ -217,6 +221,7 @@ std::string status_under(int port, const std::string& header) {
 
 // A page of another site, whose name leads to this machine, reads nothing here.
 TEST(MetricsEndpoint, AnswersOnlyUnderItsOwnNames) {
+  const LogLines log;
   const auto endpoint = make_endpoint();
   const auto status_for = [&](const std::string& header) {
     return status_under(endpoint->port(), header);
@@ -230,6 +235,7 @@ TEST(MetricsEndpoint, AnswersOnlyUnderItsOwnNames) {
   for (const char* other : {"evil.example", "evil.example:9400", "127.0.0.1.evil.example",
                             "localhost.evil.example:9400", "[::1.evil", "0x7f.1", "x@127.0.0.1"})
     EXPECT_EQ(status_for(std::string("Host: ") + other + "\r\n"), "403") << other;
+  EXPECT_GE(log.count({"metrics: a client is refused", "another host"}), 1U) << log.text();
 }
 
 // An alias of this machine in DNS, or the name of a proxy in front of it.

@@ -198,29 +198,6 @@ TEST(CpuPath, TopK) {
   check_top_k(at::full({40003}, 1e-42F), 40);
 }
 
-TEST(CpuPath, Merge) {
-  for (const std::int64_t k : {0, 1, 300, 20000}) {
-    SCOPED_TRACE(k);
-    const SparseVector a = select_top_k(normal(40003, 1), k),
-                       b = select_top_k(normal(40003, 2), 500);
-    const SparseVector expected = merge(a, b);
-    const auto a_indices = on_device(a.indices), b_indices = on_device(b.indices);
-    const auto a_values = on_device(a.values), b_values = on_device(b.values);
-    DeviceVector<std::uint32_t> indices(a_indices.size() + b_indices.size()), size(1);
-    DeviceVector<float> values(indices.size());
-    const auto bytes = cuda::merge_workspace_bytes(a.size(), b.size());
-    ASSERT_TRUE(bytes.ok());
-    DeviceVector<double> workspace(*bytes / sizeof(double) + 2);
-    require(cuda::merge({indices.data(), values.data(), size.data()},
-                        {a_indices.data(), a_values.data(), a.size()},
-                        {b_indices.data(), b_values.data(), b.size()}, workspace.data(), nullptr));
-    ASSERT_EQ(size[0], expected.size());
-    indices.resize(size[0]), values.resize(size[0]);
-    expect_same(indices, expected.indices);
-    expect_same(values, expected.values);
-  }
-}
-
 TEST(CpuPath, ScatterAdd) {
   const SparseVector entries = select_top_k(normal(40003, 1), 700);
   const auto indices = on_device(entries.indices);

@@ -390,9 +390,8 @@ TORCH_LIBRARY_IMPL(aten, XPU, library) { library.impl("copy_", copy_tensor); }
 
 // The project's kernels for devices, which gpu/torch_cuda has for CUDA: the CPU's loops here.
 TORCH_LIBRARY_IMPL(grapevine, XPU, library) {
-  for (const char* name :
-       {"sgd_step", "push_sum_step", "push_sum_fold", "meet", "gem_proxy", "gem_rescale", "top_k",
-        "merge_entries", "scatter_add", "int8_pack", "int8_fold"})
+  for (const char* name : {"sgd_step", "push_sum_step", "push_sum_fold", "meet", "gem_proxy",
+                           "gem_rescale", "top_k", "scatter_add", "int8_pack", "int8_fold"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
 }
 

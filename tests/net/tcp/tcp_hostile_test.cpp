@@ -8,12 +8,14 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
+#include <limits>
 #include <memory>
 #include <string>
 
 #include "net/loss_reason.hpp"
 #include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tcp_frames.hpp"
+#include "tests/log_lines.hpp"
 #include "tests/net/tcp/tcp_world.hpp"
 
 namespace grapevine::conformance {
@@ -78,6 +80,7 @@ Bytes unauthenticated_bytes(Rng& rng) {
 }
 
 TEST(TcpHostile, UnauthenticatedConnectionsDisturbNoLink) {
+  const LogLines log;
   TcpWorld world(2, 1);
   auto a = attach(world.endpoint(0), 0);
   auto b = attach(world.endpoint(1), 1);
@@ -96,6 +99,7 @@ TEST(TcpHostile, UnauthenticatedConnectionsDisturbNoLink) {
     ASSERT_TRUE(b->wait_messages(seed + 1));
   }
   EXPECT_EQ(a->down_count(1) + b->down_count(0), 0);
+  EXPECT_TRUE(log.wait_for({"tcp: dropped a connection from 127.0.0.1"})) << log.text();
 }
 
 TEST(TcpHostile, UnauthenticatedConnectionsDoNotDelayTheStart) {
@@ -117,6 +121,7 @@ TEST(TcpHostile, UnauthenticatedConnectionsDoNotDelayTheStart) {
 
 // An unauthenticated process may know versions, sizes and indexes, but not the job's token.
 TEST(TcpHostile, WithoutTheTokenNobodyTakesAPlaceOrLearnsIt) {
+  const LogLines log;
   auto first = make();
   auto second = make();
   auto third = make();
@@ -152,6 +157,8 @@ TEST(TcpHostile, WithoutTheTokenNobodyTakesAPlaceOrLearnsIt) {
   ASSERT_EQ(::recv(curious.get(), answer.data(), answer.size(), MSG_WAITALL),
             static_cast<ssize_t>(answer.size()));
   EXPECT_EQ(std::search(answer.begin(), answer.end(), kJob.begin(), kJob.end()), answer.end());
+  EXPECT_TRUE(log.wait_for({"tcp: dropped a connection from 127.0.0.1", "another job"}))
+      << log.text();
 }
 
 // Only processes of higher index dial: one of lower index that is dialled itself would then have
@@ -287,12 +294,19 @@ TEST(TcpHostile, LengthsBeyondTheLimitsAreRefusedBeforeAnythingIsAllocated) {
   Rng rng(4);
   Bytes bytes = message(rng, 2, 0, 1 << 10);
   const std::size_t header = bytes.size() - (1 << 10);
-  const std::int64_t claimed = std::int64_t{1} << 33;
-  for (const std::size_t field : {header - 16, header - 8})  // the tensor's bytes, its only size
-    std::memcpy(bytes.data() + field, &claimed, sizeof claimed);
-  WithPuppet world(options);
-  world.send(bytes);
-  world.expect_only_it_is_lost();
+  for (const std::uint64_t claimed :
+       {std::uint64_t{1} << 33, std::uint64_t{1} << 62, std::uint64_t{1} << 63,
+        std::numeric_limits<std::uint64_t>::max()}) {
+    SCOPED_TRACE(claimed);
+    for (const std::size_t field : {header - 16, header - 8})  // the tensor's bytes, its only size
+      std::memcpy(bytes.data() + field, &claimed, sizeof claimed);
+    const LogLines log;
+    WithPuppet world(options);
+    world.send(bytes);
+    world.expect_only_it_is_lost();
+    EXPECT_EQ(log.count({"tcp: the link to", "is lost", world.inbox(0).down_reason(2)}), 1U)
+        << log.text();
+  }
 }
 
 TEST(TcpHostile, ControlFramesBetweenMessagesAreFine) {

@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <limits>
-#include <map>
 
 #include "gpu/cuda/quantised.hpp"
 #include "gpu/cuda/sparse.hpp"
@@ -43,45 +42,6 @@ TEST_F(Sparse, AddsItsEntriesAlone) {
       expected[list.indices[i]] += -0.3F * list.values[i];
     expect_same_bits(dx.read(stream_), expected);
   }
-}
-
-TEST_F(Sparse, MergeIsTheSumByIndex) {
-  for (const double share_a : {0.0, 0.01, 0.6})
-    for (const double share_b : {0.0, 0.02, 1.0}) {
-      SCOPED_TRACE(testing::Message() << share_a << " and " << share_b << " of 50001");
-      const List a = random_list(50001, share_a, 3), b = random_list(50001, share_b, 4);
-      const auto an = static_cast<std::int64_t>(a.indices.size());
-      const auto bn = static_cast<std::int64_t>(b.indices.size());
-      DeviceArray<std::uint32_t> ai(a.indices), bi(b.indices), indices(an + bn), size(1);
-      DeviceArray<float> av(a.values), bv(b.values), values(an + bn);
-      const auto bytes = merge_workspace_bytes(an, bn);
-      ASSERT_TRUE(bytes.ok()) << bytes.error().message;
-      DeviceArray<unsigned char> workspace(static_cast<std::int64_t>(*bytes));
-      require(merge({indices.data(), values.data(), size.data()}, {ai.data(), av.data(), an},
-                    {bi.data(), bv.data(), bn}, workspace.data(), stream_));
-      workspace.read(stream_);
-      std::map<std::uint32_t, float> expected;
-      for (std::size_t i = 0; i < a.indices.size(); ++i) expected[a.indices[i]] = a.values[i];
-      for (std::size_t i = 0; i < b.indices.size(); ++i) {
-        const auto [at, is_new] = expected.emplace(b.indices[i], b.values[i]);
-        if (!is_new) at->second += b.values[i];
-      }
-      ASSERT_EQ(size.read(stream_)[0], expected.size());
-      const auto actual_indices = indices.read(stream_);
-      const auto actual_values = values.read(stream_);
-      std::size_t i = 0;
-      for (const auto& [index, value] : expected) {
-        ASSERT_EQ(actual_indices[i], index);
-        ASSERT_EQ(bits_of(actual_values[i]), bits_of(value)) << "index " << index;
-        ++i;
-      }
-    }
-}
-
-TEST_F(Sparse, ListsThatAreTooLongTogetherAreRefused) {
-  const auto bytes = merge_workspace_bytes(0x7fffffff, 1);
-  ASSERT_FALSE(bytes.ok());
-  EXPECT_EQ(bytes.error().code, Errc::bad_input);
 }
 
 TEST_F(Quantised, Int8IsTheRuleAndItsErrorIsBelowAStep) {

@@ -79,11 +79,11 @@ void copy(void* to, const void* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
-// The sum of n elements of each rank's memory, from `begin`.
-std::vector<float> sum(const std::vector<Call>& calls, std::size_t begin, std::size_t n) {
+// The sum of n elements of each rank's memory.
+std::vector<float> sum(const std::vector<Call>& calls, std::size_t n) {
   std::vector<float> all(n, 0.0F);
   for (const Call& call : calls)
-    for (std::size_t i = 0; i < n; ++i) all[i] += static_cast<const float*>(call.in)[begin + i];
+    for (std::size_t i = 0; i < n; ++i) all[i] += static_cast<const float*>(call.in)[i];
   return all;
 }
 
@@ -164,7 +164,7 @@ ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t n, ncclDataTyp
                            ncclRedOp_t, ncclComm_t communicator, cudaStream_t) {
   const auto work = [n, type](const std::vector<Call>& calls) {
     if (calls.size() == 1) return copy(calls[0].out, calls[0].in, n * element_bytes(type));
-    const std::vector<float> all = sum(calls, 0, n);
+    const std::vector<float> all = sum(calls, n);
     for (const Call& call : calls) copy(call.out, all.data(), n * sizeof(float));
   };
   return run({in, out}, work, communicator);
@@ -190,19 +190,6 @@ ncclResult_t ncclAllGather(const void* in, void* out, std::size_t n, ncclDataTyp
     for (const Call& call : calls)
       for (std::size_t rank = 0; rank < calls.size(); ++rank)
         copy(static_cast<char*>(call.out) + rank * bytes, calls[rank].in, bytes);
-  };
-  return run({in, out}, work, communicator);
-}
-
-ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t n, ncclDataType_t type,
-                               ncclRedOp_t, ncclComm_t communicator, cudaStream_t) {
-  const auto work = [n, type](const std::vector<Call>& calls) {
-    if (calls.size() == 1) return copy(calls[0].out, calls[0].in, n * element_bytes(type));
-    std::vector<std::vector<float>> slices;
-    for (std::size_t rank = 0; rank < calls.size(); ++rank)
-      slices.push_back(sum(calls, rank * n, n));
-    for (std::size_t rank = 0; rank < calls.size(); ++rank)
-      copy(calls[rank].out, slices[rank].data(), n * sizeof(float));
   };
   return run({in, out}, work, communicator);
 }

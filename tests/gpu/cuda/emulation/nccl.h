@@ -50,8 +50,6 @@ ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t n, ncclDataTyp
                            ncclComm_t communicator, cudaStream_t stream);
 ncclResult_t ncclAllGather(const void* in, void* out, std::size_t n, ncclDataType_t type,
                            ncclComm_t communicator, cudaStream_t stream);
-ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t n, ncclDataType_t type,
-                               ncclRedOp_t op, ncclComm_t communicator, cudaStream_t stream);
 inline const char* ncclGetErrorString(ncclResult_t) { return "emulated"; }
 inline const char* ncclGetLastError(ncclComm_t) { return ""; }
 // NOLINTEND(readability-identifier-naming)

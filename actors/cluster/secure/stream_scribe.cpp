@@ -1,4 +1,4 @@
-#include "actors/cluster/secure/tls_scribe.hpp"
+#include "actors/cluster/secure/stream_scribe.hpp"
 
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
@@ -21,18 +21,23 @@ using caf::io::network::native_socket;
 using caf::io::network::rw_state;
 
 // How CAF's stream reads and writes; on the middleman's event loop.
-class TlsPolicy {
+class StreamPolicy {
  public:
-  explicit TlsPolicy(std::unique_ptr<tcp::Stream> stream)
-      : stream_(std::move(stream)), peer_(tcp::address_of_peer(stream_->descriptor())) {}
+  StreamPolicy(caf::actor_system& system, std::unique_ptr<tcp::Stream> stream, ScribeConfig config)
+      : system_(system),
+        stream_(std::move(stream)),
+        peer_(tcp::address_of_peer(stream_->descriptor())),
+        config_(std::move(config)),
+        guard_(config_.first) {}
 
   rw_state read_some(std::size_t& result, native_socket /*socket*/, void* into, std::size_t size) {
     const iovec part{into, size};
     const tcp::Moved moved = stream_->read(&part, 1);
     result = moved.bytes;
     blocked_ = moved.blocked;
-    if (moved.bytes > 0 || moved.blocked) return rw_state::success;
-    return failed(moved);
+    if (moved.bytes == 0 && (moved.ended || !moved.blocked)) return failed(moved);
+    if (auto taken = guard_.take(into, moved.bytes); !taken) return refused(taken.error().message);
+    return rw_state::success;
   }
 
   // CAF offers the same bytes again until they count as written. They do once the socket has taken
@@ -52,7 +57,7 @@ class TlsPolicy {
 
   // The stream may hold bytes for which the socket does not become readable again.
   bool must_read_more(native_socket /*socket*/, std::size_t /*threshold*/) const {
-    return !blocked_;
+    return config_.buffers && !blocked_;
   }
 
  private:
@@ -61,20 +66,28 @@ class TlsPolicy {
       spdlog::info("control: the connection with {} is lost: {}", peer_, moved.error);
     return rw_state::failure;
   }
+  rw_state refused(const std::string& why) const {
+    if (const auto more = config_.limits->admit(why, system_.clock().now()))
+      spdlog::warn("control: dropped a connection from {}: {}{}", peer_, why, *more);
+    return rw_state::failure;
+  }
 
+  caf::actor_system& system_;
   const std::unique_ptr<tcp::Stream> stream_;
   const std::string peer_;
+  const ScribeConfig config_;
+  BaspGuard guard_;
   bool blocked_ = true;    // the last read took all that was there
   std::size_t taken_ = 0;  // of the bytes that CAF offers, by the stream
 };
 
-class TlsScribe final : public caf::io::scribe {
+class StreamScribe final : public caf::io::scribe {
  public:
   // Owns `socket`, another descriptor of the stream's connection.
-  TlsScribe(caf::io::network::default_multiplexer& loop, native_socket socket,
-            std::unique_ptr<tcp::Stream> stream)
+  StreamScribe(caf::actor_system& system, native_socket socket, std::unique_ptr<tcp::Stream> stream,
+               ScribeConfig config)
       : scribe(caf::io::connection_handle::from_int(next_handle())),
-        stream_(loop, socket, std::move(stream)) {}
+        stream_(middleman_loop(system), socket, system, std::move(stream), std::move(config)) {}
 
   void configure_read(caf::io::receive_policy::config config) override {
     stream_.configure_read(config);
@@ -101,7 +114,7 @@ class TlsScribe final : public caf::io::scribe {
 
  private:
   bool launched_ = false;
-  caf::io::network::stream_impl<TlsPolicy> stream_;
+  caf::io::network::stream_impl<StreamPolicy> stream_;
 };
 
 }  // namespace
@@ -115,11 +128,11 @@ std::int64_t next_handle() {
   return ++last;
 }
 
-caf::io::scribe_ptr make_tls_scribe(caf::actor_system& system,
-                                    std::unique_ptr<tcp::Stream> stream) {
+caf::io::scribe_ptr make_stream_scribe(caf::actor_system& system,
+                                       std::unique_ptr<tcp::Stream> stream, ScribeConfig config) {
   const int socket = ::fcntl(stream->descriptor(), F_DUPFD_CLOEXEC, 0);
   if (socket < 0) return nullptr;
-  return caf::make_counted<TlsScribe>(middleman_loop(system), socket, std::move(stream));
+  return caf::make_counted<StreamScribe>(system, socket, std::move(stream), std::move(config));
 }
 
 }  // namespace grapevine

@@ -1,0 +1,59 @@
+#include "actors/cluster/secure/plain_doorman.hpp"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+
+#include <memory>
+#include <utility>
+
+#include <caf/all.hpp>
+#include <caf/io/network/doorman_impl.hpp>
+
+#include "actors/cluster/secure/stream_scribe.hpp"
+#include "net/file_descriptor.hpp"
+
+namespace grapevine {
+namespace {
+
+// On the middleman's event loop.
+class PlainDoorman final : public caf::io::network::doorman_impl {
+ public:
+  PlainDoorman(caf::actor_system& system, caf::io::network::native_socket socket)
+      : doorman_impl(middleman_loop(system), socket), system_(system) {}
+
+  bool new_connection() override {
+    FileDescriptor socket(acceptor_.accepted_socket());
+    if (detached()) return false;
+    ::fcntl(socket.get(), F_SETFD, FD_CLOEXEC);
+    auto scribe = make_stream_scribe(
+        system_, tcp::make_plain_stream(std::move(socket)),
+        {BaspGuard::First::greeting_of_dialling_side, /*buffers=*/false, limits_});
+    if (!scribe) {
+      const std::string why = "no descriptor is free";
+      if (const auto more = limits_->admit(why, system_.clock().now()))
+        spdlog::warn("control: a connection is dropped: {}{}", why, *more);
+      return true;
+    }
+    const auto handle = scribe->hdl();
+    parent()->add_scribe(std::move(scribe));
+    return doorman::new_connection(&middleman_loop(system_), handle);
+  }
+
+ private:
+  caf::actor_system& system_;
+  const std::shared_ptr<LogLimits> limits_ = std::make_shared<LogLimits>();
+};
+
+}  // namespace
+
+Expected<caf::io::doorman_ptr> make_plain_doorman(caf::actor_system& system,
+                                                  const std::string& host, std::uint16_t port) {
+  // An earlier process leaves connections behind that would keep the port for a minute.
+  const bool reuse = true;
+  const auto socket =
+      caf::io::network::new_tcp_acceptor_impl(port, host.empty() ? nullptr : host.c_str(), reuse);
+  if (!socket) return Error{Errc::io, "the system refuses"};
+  return caf::io::doorman_ptr(caf::make_counted<PlainDoorman>(system, *socket));
+}
+
+}  // namespace grapevine

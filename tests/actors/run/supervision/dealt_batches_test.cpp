@@ -1,0 +1,119 @@
+// The batches of training while members change: what each rank has taken, what is left out and what
+// lost ranks may have taken besides. Random sequences of views; a failure names its seed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/run/supervision/view_change.hpp"
+#include "algorithms/role.hpp"
+#include "messages/gradient.hpp"
+#include "messages/random.hpp"
+
+namespace grapevine {
+namespace dealt_batches_test {
+
+constexpr std::int64_t kMostTaken = 20;  // by a rank in one view
+const Horizon kHorizon = {100'000, 10};
+
+struct Member {
+  Rank rank = 0;
+  Deal deal;
+  std::int64_t taken = 0;  // in this view
+
+  std::vector<std::int64_t> batches() const {
+    std::vector<std::int64_t> all;
+    for (std::int64_t i = 0; i < taken; ++i) all.push_back(deal.batch_of(deal.first_step + i));
+    return all;
+  }
+};
+
+std::vector<Member> members_of(const std::vector<Rank>& ranks, std::int64_t first_batch, Rng& rng) {
+  std::vector<Member> members;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    Member member;
+    member.rank = ranks[i];
+    member.deal = {static_cast<std::int32_t>(ranks.size()), static_cast<std::int32_t>(i),
+                   first_batch, static_cast<Step>(rng() % 1000)};
+    member.taken = static_cast<std::int64_t>(rng() % (kMostTaken + 1));
+    members.push_back(member);
+  }
+  return members;
+}
+
+// Those that remain, at least one, and those that come.
+std::vector<Rank> next_ranks(const std::vector<Rank>& ranks, Rng& rng) {
+  std::vector<Rank> next = {ranks[rng() % ranks.size()]};
+  for (Rank rank = 0; rank < 6; ++rank)
+    if (rank != next.front() && rng() % 2 == 0) next.push_back(rank);
+  std::sort(next.begin(), next.end());
+  return next;
+}
+
+// The members of the view to come close; the first batch that they deal.
+std::int64_t change_members(ViewChange& change, const std::vector<Member>& before,
+                            const std::vector<Rank>& next) {
+  change.begin(next);
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t round = change.begin_round();
+    for (const Rank rank : next) change.add(Traffic{change.number(), round, rank, 0, 0});
+  }
+  for (const Rank rank : next) {
+    const auto own = std::find_if(before.begin(), before.end(),
+                                  [&](const Member& member) { return member.rank == rank; });
+    ViewClosed closed{change.number(), rank, ViewClosed::kJoins};
+    if (own != before.end()) closed.operations = 1, closed.taken = own->taken;
+    change.add(closed);
+  }
+  ViewChange::Models own_models;
+  return change.conclude(own_models, kHorizon).first_batch;
+}
+
+TEST(DealtBatches, AreTakenOnceOrCountedAsLeftOut) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Rng rng(seed);
+    std::vector<Rank> ranks = {0, 1, 2, 3};
+    ViewChange change({ranks, {}});
+    std::set<std::int64_t> taken;  // by ranks that remained until the end of the view
+    std::int64_t first = 0;
+    for (int view = 0; view < 8; ++view) {
+      const std::vector<Member> members = members_of(ranks, first, rng);
+      const std::vector<Rank> next = next_ranks(ranks, rng);
+      const std::int64_t end = change_members(change, members, next);
+      std::int64_t most = 0, by_remaining = 0, lost = 0;
+      for (const Member& member : members)
+        if (std::binary_search(next.begin(), next.end(), member.rank))
+          most = std::max(most, member.taken);
+      std::int64_t left_out = 0;
+      for (const Member& member : members) {
+        if (!std::binary_search(next.begin(), next.end(), member.rank)) {
+          ++lost;
+          continue;
+        }
+        left_out += most - member.taken;
+        by_remaining += member.taken;
+        for (const std::int64_t batch : member.batches()) {
+          EXPECT_TRUE(batch >= first && batch < end) << "batch " << batch;
+          EXPECT_TRUE(taken.insert(batch).second) << "batch " << batch << " is taken twice";
+        }
+      }
+      // Of a lost rank: those up to the boundary are dealt to no other, those behind it are.
+      for (const Member& member : members) {
+        if (std::binary_search(next.begin(), next.end(), member.rank)) continue;
+        for (const std::int64_t batch : member.batches())
+          EXPECT_EQ(batch < end, (batch - first) / member.deal.ranks < most) << batch;
+      }
+      EXPECT_EQ(end - first, by_remaining + left_out + lost * most) << "view " << view;
+      first = end;
+      ranks = next;
+    }
+  }
+}
+
+}  // namespace dealt_batches_test
+}  // namespace grapevine
