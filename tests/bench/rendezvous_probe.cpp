@@ -1,8 +1,9 @@
-// How long processes take to meet, without their start: they are forked once LibTorch is loaded, and
-// wait until all have an actor system and a transport. One JSON line per transport and number:
+// How long processes take to meet, without their start: they are forked once LibTorch is loaded,
+// and wait until all have an actor system and a transport. One JSON line per transport and number:
 //   {"kind":"rendezvous","transport":"tcp","processes":64,"seconds":…,"first_s":…,"cpu_s":…}
 // seconds: from then until the last process has its link with every other one; first_s: until the
-// first one has; cpu_s: processor time of all of them from then on. Usage: rendezvous_probe [NUMBER…]
+// first one has; cpu_s: processor time of all of them from then on. Usage: rendezvous_probe
+// [NUMBER…]
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -81,8 +82,7 @@ RunConfig make_config(const std::string& transport, std::int32_t process, std::i
                       std::uint16_t port) {
   RunConfig config;
   config.ranks = processes;
-  config.parts =
-      *make_parts(*resolve(Wiring()), {1, 1}, *LrSchedule::make({}), {}, processes);
+  config.parts = *make_parts(*resolve(Wiring()), {1, 1}, *LrSchedule::make({}), {}, processes);
   config.timeout = kTimeout;
   ClusterConfig& cluster = config.cluster.emplace();
   cluster.process = process;
@@ -113,9 +113,9 @@ void meet(const RunConfig& config, caf::actor_system& system, const Gates& gates
   if (cluster.process == 0)
     supervisor = system.spawn(grapevine::supervisor, SupervisorConfig());
   else
-    agent = system.spawn(grapevine::process_agent,
-                         ProcessAgentConfig{cluster.process, cluster.processes, head_of(cluster),
-                                            nullptr, nullptr});
+    agent = system.spawn(
+        grapevine::process_agent,
+        ProcessAgentConfig{cluster.process, cluster.processes, head_of(cluster), nullptr, nullptr});
   gates.prepared.put();
   gates.begin.take();
   const double before = processor_seconds();
@@ -166,9 +166,10 @@ void measure(const std::string& transport, std::int32_t processes) {
     well = well && status == 0;
   }
   if (!well) fail("a process did not meet the others");
-  std::printf("{\"kind\":\"rendezvous\",\"transport\":\"%s\",\"processes\":%d,\"seconds\":%.4g,"
-              "\"first_s\":%.4g,\"cpu_s\":%.4g}\n",
-              transport.c_str(), processes, last, first, processor);
+  std::printf(
+      "{\"kind\":\"rendezvous\",\"transport\":\"%s\",\"processes\":%d,\"seconds\":%.4g,"
+      "\"first_s\":%.4g,\"cpu_s\":%.4g}\n",
+      transport.c_str(), processes, last, first, processor);
   std::fflush(stdout);
 }
 

@@ -1,5 +1,5 @@
-// GroupExchange: the messages inside a node or group: the mean of one vector of each rank, one after
-// the other, by the all-reduce that suits their number and size (exact_reduction.hpp), and
+// GroupExchange: the messages inside a node or group: the mean of one vector of each rank, one
+// after the other, by the all-reduce that suits their number and size (exact_reduction.hpp), and
 // parameters from the head. A part of the roles that are made of groups.
 #pragma once
 #include <ATen/core/Tensor.h>

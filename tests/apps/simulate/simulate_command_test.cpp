@@ -67,8 +67,8 @@ TEST(SimulateCommand, AllReduceTakesTheTimeOfItsRing) {
   EXPECT_TRUE(summary["final_loss"].is_null());
 }
 
-// A message of a whole model on the way takes `share` of the time of a gradient: gossip that overlaps
-// hides the shorter of the two, gossip that waits for it takes both.
+// A message of a whole model on the way takes `share` of the time of a gradient: gossip that
+// overlaps hides the shorter of the two, gossip that waits for it takes both.
 TEST(SimulateCommand, OverlapHidesTheShorterOfGradientAndMessage) {
   constexpr double kCompute = 0.05, kLatency = 2.5e-5, kBytes = 4e6 + 100;
   for (const int workers : {2, 4, 8}) {
