@@ -84,7 +84,7 @@ class Reduction {
 };
 
 // The exact sum among `ranks`; ranks[position] is this rank. A state has vectors of d alone, or of
-// any length where d < 0.
+// any length where d < 0. Operations need not ascend, but each has a number of its own.
 std::unique_ptr<Reduction> make_exact_reduction(std::vector<Rank> ranks, std::int32_t position,
                                                 std::int64_t d = -1,
                                                 ExactReduce algorithm = ExactReduce::ring);

@@ -86,9 +86,10 @@ std::int64_t stand_in_size(const TrainJob& job, std::int64_t parameters) {
       size = std::max(size, static_cast<std::int64_t>(std::ceil(kOfList / density)));
   }
   // The choice of an all-reduce is that of the model: no stand-in for a long vector is short.
-  const bool chooses = any_level(parts, [](const SharedParts& level) {
-    return level.plan.compression.exact == ExactReduce::automatic;
-  });
+  const bool has_groups = parts.plan.hierarchy > 1 || parts.plan.role->parts_inside;
+  const bool chooses = has_groups || any_level(parts, [](const SharedParts& level) {
+                         return level.plan.compression.exact == ExactReduce::automatic;
+                       });
   if (chooses || !job.options.schedule.empty())
     size = std::max(size, kMostShortBytes / std::int64_t{sizeof(float)} + 1);
   // Of slices, one for each rank: all as long.

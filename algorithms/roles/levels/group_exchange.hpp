@@ -1,16 +1,17 @@
-// GroupExchange: the messages inside a node or group: the mean of one vector of each rank, by ring
-// all-reduce, one after the other, and parameters from the head. A part of the roles that are made
-// of groups.
+// GroupExchange: the messages inside a node or group: the mean of one vector of each rank, one
+// after the other, by the all-reduce that suits their number and size (exact_reduction.hpp), and
+// parameters from the head. A part of the roles that are made of groups.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "algorithms/collectives/ring_all_reduce.hpp"
+#include "algorithms/collectives/reduction.hpp"
 #include "algorithms/env.hpp"
 #include "messages/envelope.hpp"
 
@@ -19,8 +20,8 @@ namespace grapevine {
 // Stamps are those of this rank's messages and events. Not thread-safe: belongs to one role.
 class GroupExchange {
  public:
-  // The group of `members`, ascending; `head` and `rank`: two of them.
-  GroupExchange(std::vector<Rank> members, Rank head, Rank rank);
+  // The group of `members`, ascending, for vectors of d; `head` and `rank`: two of them.
+  GroupExchange(std::vector<Rank> members, Rank head, Rank rank, std::int64_t d);
 
   const std::vector<Rank>& members() const { return members_; }
   Rank head() const { return head_; }
@@ -32,17 +33,17 @@ class GroupExchange {
   // mean, the same on all ranks. REQUIRES: !running().
   void start(Env& env, const Stamp& stamp, std::int64_t operation, at::Tensor vector);
   // Chunks of a later mean are kept until it starts here.
-  void on_chunk(Env& env, const Stamp& stamp, Chunk chunk);
-  bool running() const { return ring_.has_value(); }
-  bool done() const { return ring_ && ring_->done(); }
+  void on_chunk(Env& env, const Stamp& stamp, Rank from, Chunk chunk);
+  bool running() const { return sum_->running(); }
+  bool done() const { return sum_->done(); }
   // [d], bitwise the same on all ranks. REQUIRES: done().
   at::Tensor take();
 
   // A mean that is open comes to nothing.
   void close(Env& env, const Stamp& stamp);
 
-  // What this rank waits for. REQUIRES: running(), !done().
-  Awaited awaited() const { return ring_->awaited().front(); }
+  // What this rank waits for, at least one. REQUIRES: running(), !done().
+  std::vector<Awaited> awaited() const { return sum_->awaited(); }
   // Parameters of the head.
   Awaited awaited_from_head() const { return {head(), PayloadKind::parameters}; }
 
@@ -61,8 +62,8 @@ class GroupExchange {
     env.record({EventKind::wait_end, head(), stamp, step, 0, 0});
   }
 
-  // `operation`: of the running mean; `d`: elements.
-  void fields(Archive& a, std::int64_t operation, std::int64_t d);
+  // `operation`: of the running mean.
+  void fields(Archive& a, std::int64_t operation);
 
  private:
   void record_mean(Env& env, const Stamp& stamp) const;
@@ -71,9 +72,11 @@ class GroupExchange {
   std::vector<Rank> members_;
   const Rank head_;
   const std::int32_t position_;
+  const std::int64_t d_;
 
-  std::optional<RingAllReduce> ring_;
-  CollectiveInbox early_;  // a neighbour may be one mean ahead
+  std::unique_ptr<Reduction> sum_;
+  std::int64_t operation_ = -1;  // the newest that was started
+  Rng no_chance_;                // an exact sum draws nothing
   std::optional<Parameters> next_;
 };
 

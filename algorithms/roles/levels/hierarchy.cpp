@@ -12,11 +12,11 @@ namespace grapevine {
 
 namespace {
 
-GroupExchange node_of(Rank rank, const TrainingRanks& ranks, std::int32_t size) {
+GroupExchange node_of(Rank rank, const TrainingRanks& ranks, std::int32_t size, std::int64_t d) {
   std::vector<Rank> members = members_of_node(ranks.members, rank, size);
   const std::vector<Rank> heads = members_of_node(ranks.heads, rank, size);
   GRAPEVINE_CHECK(heads.size() == 1, "the node of rank ", rank, " has ", heads.size(), " heads");
-  return GroupExchange(std::move(members), heads.front(), rank);
+  return GroupExchange(std::move(members), heads.front(), rank, d);
 }
 
 }  // namespace
@@ -26,7 +26,7 @@ Hierarchy::Hierarchy(std::shared_ptr<const SharedParts> parts, const TrainingRan
     : parts_(std::move(parts)),
       rank_(rank),
       model_(model),
-      node_(node_of(rank, ranks, parts_->plan.hierarchy)) {
+      node_(node_of(rank, ranks, parts_->plan.hierarchy, model_.x.numel())) {
   if (rank_ != node_.head()) return;
   head_.emplace(static_cast<NestedRole::Around&>(*this), ranks.heads,
                 static_cast<std::int32_t>(ranks.members.size()), rank_, parts_, model_);
@@ -97,7 +97,7 @@ void Hierarchy::on_message(Env& env, Envelope envelope) {
     return;
   }
   if (auto* chunk = std::get_if<Chunk>(&envelope.payload)) {
-    node_.on_chunk(env, stamp(), std::move(*chunk));
+    node_.on_chunk(env, stamp(), envelope.from, std::move(*chunk));
     return use_if_reduced(env);
   }
   GRAPEVINE_CHECK(node_.is_from_head(envelope, model_.x.numel()), "rank ", envelope.from,
@@ -140,7 +140,7 @@ void Hierarchy::on_peer_down(Env& env, Rank peer) {
 }
 
 std::vector<Awaited> Hierarchy::waits() const {
-  if (phase_ == Phase::reducing) return {node_.awaited()};
+  if (phase_ == Phase::reducing) return node_.awaited();
   if (phase_ != Phase::waiting) return {};
   return head_ ? head_->waits() : std::vector<Awaited>{node_.awaited_from_head()};
 }
@@ -228,8 +228,8 @@ void Hierarchy::fields(Archive& a) {
   a.one_of("phase", phase_, Phase::finished);
   a.count("step", step_);
   a.count("published", published_, -1);
-  node_.fields(a, step_, model_.x.numel());
-  a.require(node_.running() == (phase_ == Phase::reducing), "phase", "does not fit the ring");
+  node_.fields(a, step_);
+  a.require(node_.running() == (phase_ == Phase::reducing), "phase", "does not fit the sum");
   // Not limited by this rank's own step: after a change of members the head may be further.
   if (a.has("given_step", given_ >= 0)) a.count("given_step", given_, -1);
   a.require(!head_ || given_ < 0, "given_step", "is of a rank that follows");

@@ -7,10 +7,10 @@
 //   head:   the role of the wiring, among heads only. When it requests the gradient at z, all
 //           ranks of the node receive z; the gradient that it receives is the node's mean.
 //   others: x <- z from the head;  gradient at x;  the clock is the head's
-//   all:    g = 1/R sum_i g_i by ring all-reduce inside the node
+//   all:    g = 1/R sum_i g_i by all-reduce inside the node (exact_reduction.hpp: automatic)
 //
-// Bytes per rank and step: 2 (R-1)/R * 4 d inside the node, the head (R-1) * 4 d more (nothing is
-//   copied inside a process), and the messages of its role.
+// Bytes per rank and step: 2 (R-1)/R * 4 d inside the node unless d is short, the head (R-1) * 4 d
+//   more (nothing is copied inside a process), and the messages of its role.
 // Staleness: that of the role; inside a node 0.
 // Conservation: that of the role, over heads. A gradient counts once the head asks for a later one.
 // Lost ranks: a node continues with its other ranks, and its mean is over these; a gradient whose

@@ -46,7 +46,7 @@ Level::Level(RoleContext context)
       ranks_agree_(own_group_.inside->plan.role->ranks_agree(own_group_.inside->plan)),
       world_size_(context.ranks + parts_->plan.servers),
       model_(context.model),
-      group_(members_of(own_group_), own_group_.head, rank_),
+      group_(members_of(own_group_), own_group_.head, rank_, model_.x.numel()),
       inside_(*this, group_.members(), group_.position(),
               make_role(own_group_.inside, group_.position(), own_group_.size, model_)) {
   if (rank_ == group_.head())
@@ -168,7 +168,7 @@ void Level::on_outside_message(Env& env, Envelope envelope) {
 
 void Level::on_own_message(Env& env, Envelope envelope) {
   if (auto* chunk = std::get_if<Chunk>(&envelope.payload)) {
-    group_.on_chunk(env, stamp(), std::move(*chunk));
+    group_.on_chunk(env, stamp(), envelope.from, std::move(*chunk));
     return take_mean(env);
   }
   auto& parameters = std::get<Parameters>(envelope.payload);
@@ -189,7 +189,7 @@ void Level::on_timer(Env& env, TimerId id) {
 
 std::vector<Awaited> Level::waits() const {
   if (phase_ == Phase::running) return inside_.waits();
-  if (phase_ == Phase::reducing) return {group_.awaited()};
+  if (phase_ == Phase::reducing) return group_.awaited();
   if (phase_ == Phase::finished) return {};
   return head_ ? head_->waits() : std::vector<Awaited>{group_.awaited_from_head()};
 }
@@ -367,9 +367,9 @@ void Level::fields(Archive& a) {
   a.whole("period", period_, 0, parts_->exchanges.count());
   a.part("inside", inside_.role());
   if (head_) head_->fields(a, d);
-  group_.fields(a, tag_.operation(period_), d);
+  group_.fields(a, tag_.operation(period_));
   if (a.has("began_at", z_.defined())) a.vector("began_at", z_, d);
-  a.require(group_.running() == (phase_ == Phase::reducing), "phase", "does not fit the ring");
+  a.require(group_.running() == (phase_ == Phase::reducing), "phase", "does not fit the sum");
   a.require(!group_.kept() || tag_.is_on(*group_.kept()), "next", "is of another level");
   a.items("early_messages", early_messages_, [&](Archive& inner, Envelope& envelope) {
     envelope_fields(inner, envelope, world_size_);

@@ -16,8 +16,8 @@
 // of each rank and drops no gradient: a period has a set number of gradients, which are committed
 // inside.
 //
-// Bytes per rank and period: those of the role inside; 2 (R-1)/R * 4 d for the mean, by ring
-//   all-reduce; of the head (R-1) * 4 d for z, and the messages of its role.
+// Bytes per rank and period: those of the role inside; 2 (R-1)/R * 4 d for the mean, unless
+//   d is short; of the head (R-1) * 4 d for z, and the messages of its role.
 // Staleness: that of the role outside, in periods; its events have it in gradients of a rank, its
 //   messages carry the number of the period.
 // Conservation: the mean of all models changes by the gradients and by what the role outside does:

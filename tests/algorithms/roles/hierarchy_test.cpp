@@ -196,18 +196,38 @@ TEST(Hierarchy, TheClockOfANodeIsItsHeads) {
 
 TEST(Hierarchy, ParametersComeFromTheHead) {
   for (const bool from_head : {true, false}) {
-    RoleWorld world(make_config(make_plan("ar", 3), 6, 1), pull);
+    RoleWorld world(make_config(make_plan("ar", 4), 8, 1), pull);
     world.tamper([&](Envelope& envelope) {
-      if (envelope.to % 3 == 0 || envelope.from / 3 != envelope.to / 3) return;
+      if (envelope.to % 4 == 0 || envelope.from / 4 != envelope.to / 4) return;
       auto* parameters = std::get_if<Parameters>(&envelope.payload);
       if (from_head && parameters != nullptr)
         parameters->x = FrozenTensor::copy_of(at::zeros({3}));  // of 7
-      else if (!from_head && parameters == nullptr && envelope.from % 3 != 0)
+      else if (!from_head && parameters == nullptr && envelope.from % 4 != 0)
         envelope.payload = Parameters{0, true, 0, FrozenTensor::copy_of(at::zeros({7}))};
     });
     world.start();
     EXPECT_THROW(world.run(), InvariantBroken) << from_head;
   }
+}
+
+// As many messages as the ranks of the node have where they exchange by themselves.
+TEST(Hierarchy, ANodeChoosesItsAllReduceAsRanksDo) {
+  for (const std::int32_t ranks : {2, 3, 4, 5})
+    for (const std::int64_t dimension : {7, 5000}) {
+      const auto chunks = [&](std::int32_t hierarchy) {
+        WorldConfig config = make_config(make_plan("ar", hierarchy), ranks, 1);
+        config.dimension = dimension;
+        RoleWorld world(config, pull);
+        std::int64_t count = 0;
+        world.watch([&](const Envelope& message, bool delivered) {
+          count += !delivered && std::holds_alternative<Chunk>(message.payload);
+        });
+        world.start();
+        world.run();
+        return count;
+      };
+      EXPECT_EQ(chunks(ranks), chunks(1)) << ranks << " ranks, " << dimension << " elements";
+    }
 }
 
 TEST(Hierarchy, RefusesNodesThatAreNotFull) {

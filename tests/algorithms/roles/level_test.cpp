@@ -242,7 +242,7 @@ TEST(Level, ExchangesOncePerPeriod) {
     constexpr std::int64_t kPeriods = kSteps / 4;
     EXPECT_EQ(parameters, 2 * 2 * (kPeriods + 1));  // two members of two groups; the last model
     EXPECT_EQ(between_groups, 2 * 2 * kPeriods);    // a ring of two heads
-    EXPECT_EQ(means, name == "ar" ? 0 : 6 * 4 * kPeriods);  // a ring of three: four messages
+    EXPECT_EQ(means, name == "ar" ? 0 : 2 * 4 * kPeriods);  // three by pairs: four messages
   }
 }
 

@@ -67,6 +67,30 @@ TEST(SimulateCommand, AllReduceTakesTheTimeOfItsRing) {
   EXPECT_TRUE(summary["final_loss"].is_null());
 }
 
+// A message of a whole model on the way takes `share` of the time of a gradient: gossip that
+// overlaps hides the shorter of the two, gossip that waits for it takes both.
+TEST(SimulateCommand, OverlapHidesTheShorterOfGradientAndMessage) {
+  constexpr double kCompute = 0.05, kLatency = 2.5e-5, kBytes = 4e6 + 100;
+  for (const int workers : {2, 4, 8}) {
+    for (const double share : {0.25, 0.8, 1.0, 1.6}) {
+      const double per_byte = (share * kCompute - kLatency) / kBytes;
+      const auto step_of = [&](const std::string& preset) {
+        const auto summary = simulate(
+            fmt::format("--algorithm {} --workers {} --steps 100 --maths none --parameters 1000000 "
+                        "--compute {}s --network alpha={},beta={:.9e}",
+                        preset, workers, kCompute, kLatency, per_byte),
+            folder("simulated_overlap"));
+        EXPECT_EQ(summary["contributions"]["applied"], 100 * workers);
+        return summary["step_seconds"]["mean"].get<double>();
+      };
+      SCOPED_TRACE(fmt::format("{} workers, communication {} of the gradient", workers, share));
+      EXPECT_LE(step_of("osgp"), 1.05 * kCompute * std::max(1.0, share));
+      // What overlap saves: else the line above would hold without it.
+      EXPECT_GE(step_of("sgp"), 0.95 * kCompute * (1 + share));
+    }
+  }
+}
+
 // The parameters that stand for others choose the all-reduce that these would.
 TEST(SimulateCommand, WithoutMathsAVectorIsAsShortAsItIsInTheModel) {
   for (const int parameters : {300, 5000}) {

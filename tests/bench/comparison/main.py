@@ -15,12 +15,12 @@ BENCH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.path.dirname(os.path.dirname(BENCH))
 sys.path.insert(0, BENCH)
 
-from comparison import allreduce, engine, training, wires  # noqa: E402
+from comparison import allreduce, engine, overlap, training, wires  # noqa: E402
 from comparison import tables as tables_of  # noqa: E402
 from comparison.processes import Failure  # noqa: E402
 
-SUBJECTS = {"training": training.tables, "allreduce": allreduce.tables, "wires": wires.tables,
-            "engine": engine.tables}
+SUBJECTS = {"training": training.tables, "overlap": overlap.tables, "allreduce": allreduce.tables,
+            "wires": wires.tables, "engine": engine.tables}
 
 
 def python_with_torch():

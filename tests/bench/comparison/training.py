@@ -33,6 +33,19 @@ def without_warm_up(seconds):
     return seconds[len(seconds) // 5:]
 
 
+def figures_of_run(folder, steps, ranks, but_last=0):
+    """Of the steps in metrics.csv of a run, without the first fifth and the last `but_last`."""
+    seconds = {}
+    with open(os.path.join(folder, "metrics.csv"), newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["batch_time_s"]:
+                seconds.setdefault(row["rank"], []).append(float(row["batch_time_s"]))
+    if [len(of_rank) for of_rank in seconds.values()] != [steps] * ranks:
+        raise Failure(f"{folder}/metrics.csv has not {steps} steps of each rank")
+    return figures_of([x for of_rank in seconds.values()
+                       for x in without_warm_up(of_rank[:steps - but_last])])
+
+
 class Training:
     """Runs of both programs with the same steps, delay and links."""
 
@@ -52,17 +65,7 @@ class Training:
                       self.links.inside, self.links.address(0))
         else:
             run([self.options.program, "launch", "-n", str(RANKS), "--"] + command)
-        return {"": figures_of(self.steps_of_metrics())}
-
-    def steps_of_metrics(self):
-        seconds = {}
-        with open(os.path.join(self.out, "metrics.csv"), newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                if row["batch_time_s"]:
-                    seconds.setdefault(row["rank"], []).append(float(row["batch_time_s"]))
-        if [len(of_rank) for of_rank in seconds.values()] != [self.steps] * RANKS:
-            raise Failure(f"{self.out}/metrics.csv has not {self.steps} steps of each rank")
-        return [x for of_rank in seconds.values() for x in without_warm_up(of_rank)]
+        return {"": figures_of_run(self.out, self.steps, RANKS)}
 
     def ddp(self, *more):
         command = [self.options.python, "tests/bench/peers/ddp_resnet20.py", "--steps",
