@@ -304,8 +304,8 @@ TEST(DamagedState, PhasesAndSizesAreCheckedByEveryRole) {
           const auto* tensor = std::get_if<at::Tensor>(&value);
           const bool is_of_the_model = name.find("optimizer.") != std::string::npos ||
                                        name == "anchor" || name == "gradient" ||
-                                       name == "given.x" || name == "reduction.ring.data" ||
-                                       name == "ring.data";
+                                       name == "given.x" || name == "all_reduce.data" ||
+                                       name == "all_reduce.sum";
           if (!is_phase && (tensor == nullptr || !is_of_the_model)) continue;
           SCOPED_TRACE(keys.back().second + ", " + optimizer + ", rank " + std::to_string(rank) +
                        ", event " + std::to_string(world.event_count()) + ", " + name);
