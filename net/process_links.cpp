@@ -125,23 +125,42 @@ std::int32_t ProcessLinks::first(Link link) const {
 }
 
 // REQUIRES: mutex_ is held.
-bool ProcessLinks::is_decided(bool joins) const {
-  return !duplicate_.empty() || (!joins && first(Link::lost) >= 0) || first(Link::awaited) < 0;
+bool ProcessLinks::is_connected() const {
+  return first(Link::awaited) < 0 && first(Link::lost) < 0;
+}
+
+// REQUIRES: mutex_ is held.
+void ProcessLinks::skip_all(const LostMeanwhile& lost) {
+  for (std::int32_t p = 0; index(p) < links_.size(); ++p) {
+    Link& link = links_[index(p)];
+    const bool missing = link == Link::awaited || link == Link::lost;
+    if (p == own_process_ || !missing || absent_.count(p) > 0 || !lost(p)) continue;
+    link = Link::lost;
+    absent_.insert(p);
+  }
 }
 
 Expected<void> ProcessLinks::wait_connected(Clock::time_point deadline, const std::string& timeout,
-                                            const Cancelled& cancelled, bool joins) {
+                                            const Cancelled& cancelled, const LostMeanwhile& lost) {
   std::unique_lock<std::mutex> lock(mutex_);
-  while (!changed_.wait_until(lock,
-                              std::min<Clock::time_point>(deadline, Clock::now() + kCancelPoll),
-                              [this, joins] { return is_decided(joins); })) {
+  Clock::time_point whole = Clock::now();  // when no link was broken
+  const auto decided = [&] {
+    const auto now = Clock::now();
+    const bool broken = first(Link::lost) >= 0;
+    if (!broken) whole = now;
+    const bool given_up = broken && (!lost || now - whole > kLossIsReported);
+    return !duplicate_.empty() || given_up || is_connected();
+  };
+  while (!changed_.wait_until(
+      lock, std::min<Clock::time_point>(deadline, Clock::now() + kCancelPoll), decided)) {
     if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
     if (Clock::now() >= deadline) break;
+    if (lost) skip_all(lost);
   }
   if (!duplicate_.empty()) return bad_input(duplicate_);
-  if (const std::int32_t lost = first(Link::lost); !joins && lost >= 0)
+  if (const std::int32_t ended = first(Link::lost); ended >= 0)
     return Error{Errc::peer_down,
-                 name(lost) + " ended while the others were connecting: see its log"};
+                 name(ended) + " ended while the others were connecting: see its log"};
   if (const std::int32_t missing = first(Link::awaited); missing >= 0)
     return Error{Errc::timeout,
                  fmt::format("{} did not connect within {}: see whether it runs and reaches this "

@@ -57,11 +57,12 @@ class ProcessLinks {
   // The run has lost it before it was connected: as if it had been absent.
   void skip(std::int32_t process);
 
-  // Until every process is connected. Where this one joins a run (`joins`), one that has been
-  // connected may have ended again: the run will know. Errors (timeout; bad_input: two have one
-  // index; peer_down: one ended meanwhile; failed: cancelled): name the process.
+  // Until every process is connected. `lost`: see ConnectOptions; where it is given, a broken link
+  // is no error if the run reports its process as lost within kLossIsReported. Errors
+  // (timeout; bad_input: two have one index; peer_down: one ended meanwhile; failed: cancelled):
+  // name the process.
   Expected<void> wait_connected(Clock::time_point deadline, const std::string& timeout,
-                                const Cancelled& cancelled, bool joins = false);
+                                const Cancelled& cancelled, const LostMeanwhile& lost = {});
 
  protected:
   std::int32_t own_process() const { return own_process_; }
@@ -71,7 +72,8 @@ class ProcessLinks {
   enum class Link { awaited, open, lost, returning };
 
   std::int32_t first(Link link) const;
-  bool is_decided(bool joins) const;
+  bool is_connected() const;
+  void skip_all(const LostMeanwhile& lost);
 
   const std::int32_t own_process_;
   const std::uint64_t digest_;  // of the placement

@@ -23,8 +23,8 @@ struct ConnectOptions {
   bool joins = false;
   std::vector<std::int32_t> absent = {};
   // Where it joins: whether the run has lost that process meanwhile. Such a one is as those of
-  // `absent`. Polled by the caller's thread during connect(); null: no process is lost meanwhile.
-  std::function<bool(std::int32_t process)> lost = {};
+  // `absent`. REQUIRES: null where it does not join.
+  LostMeanwhile lost = {};
 
   bool is_absent(std::int32_t process) const {
     return std::find(absent.begin(), absent.end(), process) != absent.end();

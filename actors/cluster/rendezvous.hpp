@@ -49,8 +49,8 @@ struct Joined {
 // three times the timeout and kWaitForDiallers, and while it waits for others until it is
 // cancelled, which is reported to them. Errors: timeout or io with the address that could not be
 // reached; the reason of a refusal (bad_input). A transport that cannot be connected is reported to
-// the rendezvous, and so to all others. `losses`: those that the agent hears of; a process that
-// joins a run connects without them.
+// the rendezvous, and so to all others. `losses`: those that are reported to `agent`; a process
+// that joins a run connects without them.
 Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
                           const SupervisorActor& supervisor, const ProcessAgentActor& agent,
                           const BeginRun& crew, KnownLosses& losses);

@@ -25,7 +25,10 @@ Ruling JobVerdict::ended(const MemberEnd& member) {
   // All stopped processes report the same, or the reason of the stop.
   const bool at_the_start = ending_ && member.said == fmt::format(kStoppedAtTheStart, member.rank);
   if (at_the_start || (member.said == kStoppedBeforeTraining && (ending_ || stop_requested_))) {
-    if (!failure_) failure_ = Error{Errc::failed, member.said};
+    if (!failure_) {
+      failure_ = Error{Errc::failed, member.said};
+      stopped_early_ = true;
+    }
     ruling.repeats = true;
     return ruling;
   }
@@ -143,7 +146,8 @@ Expected<void> JobVerdict::result() const {
   const bool head_done = head_ && head_->exit_code == 0;
   const bool of_the_job = failure_->code == Errc::bad_input || failure_->code == Errc::stopped;
   if (survivors_continue_ && head_done && !of_the_job) return {};
-  Error failure = at_once_ && !of_the_job ? Error{Errc::failed, kEndedAtOnce} : *failure_;
+  const bool cut_short = at_once_ && !of_the_job && !failed_before_;
+  Error failure = cut_short ? Error{Errc::failed, kEndedAtOnce} : *failure_;
   // Also of a process that has failed by itself: its own line may be far above.
   const bool may_go_on = failure.code == Errc::peer_down || failure.code == Errc::failed;
   if (may_go_on && resume_hint_in(failure.message).empty()) failure.message += hint_;

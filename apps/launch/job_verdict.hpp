@@ -58,8 +58,11 @@ class JobVerdict {
 
   // A request to stop was forwarded to all processes.
   void stop() { stop_requested_ = true; }
-  // A second request has killed all processes.
-  void stop_at_once() { at_once_ = true; }
+  // A second request has killed all processes. A failure from before it counts more.
+  void stop_at_once() {
+    failed_before_ = failed_before_ || (failure_ && !stopped_early_);
+    at_once_ = true;
+  }
   // Process 0 has ended. Before the rulings on ends that were found with it.
   void head_ended(const ProcessEnd& end) { head_ = end; }
   // REQUIRES: of ends that were found together, those of processes that were cut off come first.
@@ -101,6 +104,8 @@ class JobVerdict {
   bool ending_ = false;
   bool stop_requested_ = false;
   bool at_once_ = false;
+  bool stopped_early_ = false;  // `failure_` is that the job was stopped before it trained
+  bool failed_before_ = false;  // a process, before at_once_
 };
 
 }  // namespace grapevine

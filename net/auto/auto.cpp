@@ -214,6 +214,7 @@ Expected<void> AutoTransport::choose(const Addresses& addresses, const Placement
     wire_of_[index(p)] = kLocal;
     if (p == placement.own_process || options.is_absent(p)) continue;
     const Expected<Wire> wire = choose_wire(own, addresses[index(p)]);
+    if (!wire && options.is_lost(p)) continue;
     if (!wire)
       return Error{wire.error().code,
                    fmt::format("cannot reach process {} (host {}): {}", p,

@@ -132,7 +132,7 @@ Expected<void> ShmTransport::connect(const std::vector<std::string>& addresses,
   router_ = std::move(router);
   result = dial_others(addresses, *links, deadline, timeout, options);
   if (result)
-    result = links->wait_connected(deadline, seconds(timeout), options.cancelled, options.joins);
+    result = links->wait_connected(deadline, seconds(timeout), options.cancelled, options.lost);
   if (!result) wire_.reset();
   return result;
 }

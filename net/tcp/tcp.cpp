@@ -95,7 +95,7 @@ Expected<void> TcpTransport::connect(const std::vector<std::string>& addresses,
   router_ = std::move(router);
   result = dial_others(addresses, names, deadline, timeout, options);
   if (result)
-    result = wire_->wait_connected(deadline, seconds(timeout), options.cancelled, options.joins);
+    result = wire_->wait_connected(deadline, seconds(timeout), options.cancelled, options.lost);
   if (!result) wire_.reset();
   return result;
 }

@@ -96,8 +96,8 @@ void Wire::adopt(std::unique_ptr<Stream> stream, std::int32_t process) {
 }
 
 Expected<void> Wire::wait_connected(Clock::time_point deadline, const std::string& timeout,
-                                    const Cancelled& cancelled, bool joins) {
-  return impl_->links->wait_connected(deadline, timeout, cancelled, joins);
+                                    const Cancelled& cancelled, const LostMeanwhile& lost) {
+  return impl_->links->wait_connected(deadline, timeout, cancelled, lost);
 }
 
 void Wire::skip(std::int32_t process) { impl_->links->skip(process); }

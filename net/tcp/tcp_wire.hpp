@@ -33,11 +33,9 @@ class Wire {
   void adopt(std::unique_ptr<Stream> stream, std::int32_t process);
   // The run has lost it before it was dialled. From start() on.
   void skip(std::int32_t process);
-  // Until all processes are connected. Errors: `timeout` names one that is missing; `io`, one that
-  // was lost again; bad_input, two with the same index; failed: cancelled. `timeout` is for the
-  // text alone. `joins`: see ProcessLinks.
+  // See ProcessLinks. `timeout` is for the text alone.
   Expected<void> wait_connected(Clock::time_point deadline, const std::string& timeout,
-                                const Cancelled& cancelled, bool joins = false);
+                                const Cancelled& cancelled, const LostMeanwhile& lost = {});
 
   // Sends the outgoing messages of the router; those for a process that is down are dropped.
   void send();

@@ -49,8 +49,6 @@ constexpr std::chrono::milliseconds kLongestSleep{200};
 // Where UCX refuses to arm although nothing moves: another process has to make room first.
 constexpr std::chrono::milliseconds kNap{1};
 constexpr std::chrono::seconds kCloseTime{1};
-// After which a process that joins would know that the one behind a broken link is lost.
-constexpr std::chrono::seconds kLossBecomesKnown{5};
 
 class UcxTransport final : public RemoteTransport {
  public:
@@ -203,7 +201,7 @@ bool UcxTransport::wait_connected(std::unique_lock<std::mutex>& lock, Clock::tim
     if (engine_->connected()) return true;
     const auto now = Clock::now();
     if (!engine_->connect_failed()) whole = now;
-    return now - whole > (options.lost ? kLossBecomesKnown : Duration::zero());
+    return now - whole > (options.lost ? kLossIsReported : Duration::zero());
   };
   while (Clock::now() < deadline &&
          !engine_changed_.wait_until(

@@ -28,7 +28,7 @@ Expected<void> Engine::connect(const std::vector<std::string>& addresses,
     auto& link = links_[static_cast<std::size_t>(p)] = make_link(p);
     const Expected<void> open = open_link(*link, addresses[static_cast<std::size_t>(p)]);
     // Of a process that has just ended; see UcxTransport::wait_connected().
-    if (!open && !options.lost) return open;
+    if (!open && (!options.lost || open.error().code == Errc::bad_input)) return open;
   }
   for (const Prefix& hello : std::exchange(early_hellos_, {})) take_hello(hello);
   return {};
@@ -62,8 +62,9 @@ Expected<void> Engine::open_link(Link& link, const std::string& address) {
   const ucs_status_t status = ucp_ep_create(worker_->handle(), &params, &link.endpoint);
   if (status != UCS_OK) {
     link.open = false;
-    return Error{Errc::io, "cannot connect to " + link.name() + ": " + ucs_status_string(status) +
-                               "; check the devices and transports given to UCX"};
+    link.why =
+        std::string(ucs_status_string(status)) + ": check the devices and transports given to UCX";
+    return Error{Errc::io, "cannot connect to " + link.name() + ": " + link.why};
   }
   if (!link.returns) say_hello(link);
   return {};

@@ -1,4 +1,4 @@
-// KnownLosses: processes that a run has lost, as the agent of this process hears it.
+// KnownLosses: processes that a run has lost, as its supervisor reports them to this process.
 #pragma once
 #include <algorithm>
 #include <cstdint>

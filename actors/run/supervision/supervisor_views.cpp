@@ -155,7 +155,7 @@ Place SupervisorState::on_ask_place(AskPlace ask) {
       returning_ && returning_->process == ask.process && returning_->rank == ask.rank;
   if ((returning_ && !again) || is_changing())
     return refuse(true, "has to wait for another change");
-  if (!again) granted_at_ = now();
+  if (!again || returning_->agent != ask.agent) granted_at_ = now();
   returning_ = ask;
   place.granted = true;
   if (!alone) expect_process(ask.process, place);

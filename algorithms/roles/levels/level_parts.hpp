@@ -18,7 +18,7 @@ struct LevelTag {
   std::int64_t depth = 0;  // levels inside, below kLevelTags
 
   std::int64_t of(std::int64_t period) const { return period * kLevelTags + depth; }
-  // Of the ring of a period.
+  // Of the mean of a period.
   std::int64_t operation(std::int64_t period) const { return -1 - of(period); }
 
   bool is_on(const Parameters& parameters) const { return parameters.step % kLevelTags == depth; }

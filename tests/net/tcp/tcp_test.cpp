@@ -268,6 +268,7 @@ TEST(Tcp, AProcessThatIsLostWhileAnotherJoinsIsNotAwaited) {
       world.endpoint(r).send(numbered(r, 1, 8));
     }
     ASSERT_TRUE(returned->wait_messages(2));
+    world.endpoint(1).process_down(3);
     EXPECT_EQ(returned->down_count(3), 0) << "its loss is known";
   }
 }

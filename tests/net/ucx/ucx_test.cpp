@@ -148,7 +148,10 @@ TEST_P(UcxReturn, AProcessThatIsLostWhileAnotherJoinsIsNotAwaited) {
     ASSERT_TRUE(inbox(p).wait_messages(1)) << "process " << p;
   }
   ASSERT_TRUE(inbox(1).wait_messages(2));
-  EXPECT_EQ(inbox(1).down_count(3), 0) << "its loss is known";
+  process(1).process_down(3);
+  // UCX may have detected the loss first.
+  const auto reports = inbox(1).down_count(3);
+  EXPECT_LE(reports, 1);
   for (const int p : {0, 1, 2}) process(p).expect_process(3);
   const Expected<void> returned = join_again(3, {});
   ASSERT_TRUE(returned.ok()) << returned.error().message;
@@ -156,7 +159,7 @@ TEST_P(UcxReturn, AProcessThatIsLostWhileAnotherJoinsIsNotAwaited) {
   process(1).send(numbered(1, 3, 1));
   ASSERT_TRUE(inbox(3).wait_messages(1));
   end(3);
-  ASSERT_TRUE(inbox(1).wait_down(3));
+  ASSERT_TRUE(inbox(1).wait_down(3, reports + 1));
 }
 
 // Not where it is not expected, and not without the job's token.

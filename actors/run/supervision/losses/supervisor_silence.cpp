@@ -15,7 +15,7 @@ void SupervisorState::hear(Rank rank) {
 
 // A process that joins, and has not connected to all others for a while.
 bool SupervisorState::joins_long() const {
-  return returning_ && now() - granted_at_ >= silent_.patience();
+  return returning_ && returning_->agent && now() - granted_at_ >= silent_.patience();
 }
 
 // Only while a rank of another process waits, or a process that joins: one that nobody needs may be

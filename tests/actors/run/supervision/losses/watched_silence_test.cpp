@@ -230,11 +230,8 @@ TEST_F(WatchedSilence, AProcessThatAnswersIsNotGivenUp) {
 
 TEST_F(WatchedSilence, WhereNobodyWaitsNobodyIsAskedOrGivenUp) {
   begin(3, 3);
-  for (const std::int32_t process : {1, 2}) {
-    played_->due = [] { return Timestamp::max(); };
-    pass_ticks(seconds(30), all_);
-    EXPECT_EQ(played_->pings, 0) << "process " << process;
-  }
+  pass_ticks(seconds(60), all_);
+  EXPECT_EQ(played_->pings, 0);
   EXPECT_TRUE(continues()) << said();
 }
 
