@@ -119,7 +119,8 @@ void meet(const RunConfig& config, caf::actor_system& system, const Gates& gates
   gates.prepared.put();
   gates.begin.take();
   const double before = processor_seconds();
-  const auto joined = join_run(system, config, supervisor, agent, {});
+  KnownLosses losses([](std::int32_t) {});
+  const auto joined = join_run(system, config, supervisor, agent, {}, losses);
   if (!joined) fail(joined.error().message);
   gates.connected.put(processor_seconds() - before);
   gates.end.take();

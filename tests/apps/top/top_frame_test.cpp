@@ -85,8 +85,9 @@ TEST(TopFrame, ColumnsAreWholeOrLeftOut) {
         EXPECT_THAT(known, testing::Contains(cell))
             << columns << " columns: '" << cell << "' in " << lines[i];
     }
+    if (columns < 26) continue;
     for (const char* title : {"rank", "state", "step"})
-      if (columns >= 26) EXPECT_THAT(cells_of(lines[0]), testing::Contains(title)) << columns;
+      EXPECT_THAT(cells_of(lines[0]), testing::Contains(title)) << columns;
   }
   EXPECT_THAT(cells_of(rank_lines(state.view->ranks, kWideTable)[0]),
               testing::ElementsAreArray(cells_of(all[0])));

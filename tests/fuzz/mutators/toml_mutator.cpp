@@ -11,7 +11,7 @@ using Lines = std::vector<std::string>;
 
 constexpr std::string_view kEquals = " = ";
 
-const Lines& any_values() {
+const Lines& toml_values() {
   static const Lines values = {"0",
                                "1",
                                "-1",
@@ -67,7 +67,7 @@ std::pair<std::string, std::string> assignment_in(const std::string& line) {
 std::string value_for(const Lines& lines, const Lines& known, Rng& rng) {
   switch (rng() % 3) {
     case 0:
-      return any_of(any_values(), rng);
+      return any_of(toml_values(), rng);
     case 1:
       return assignment_in(any_of(lines, rng)).second;
     default:
