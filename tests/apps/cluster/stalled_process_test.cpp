@@ -65,7 +65,7 @@ void PrintTo(const Stalled& stalled, std::ostream* out) {
 class StalledProcesses : public testing::TestWithParam<Stalled> {};
 
 // The others continue without it; another process takes its place, and the stopped one ends as soon
-// as it continues. Its rank is one of those that ad-psgd's active ranks wait for.
+// as it continues.
 TEST_P(StalledProcesses, CountsAsLostWhileOthersWait) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
@@ -101,7 +101,6 @@ TEST_P(StalledProcesses, CountsAsLostWhileOthersWait) {
 INSTANTIATE_TEST_SUITE_P(Transports, StalledProcesses,
                          testing::Values(Stalled{"ar", "tcp"}, Stalled{"ar", "shm"},
                                          Stalled{"ar", "ucx"}, Stalled{"sgp", "tcp"},
-                                         Stalled{"ad-psgd", "shm"},
                                          Stalled{"eager-majority", "ucx"}),
                          [](const auto& info) {
                            std::string name = info.param.preset + "_" + info.param.transport;
