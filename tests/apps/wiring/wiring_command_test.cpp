@@ -201,8 +201,8 @@ TEST(WiringCommand, DrawsTheExchangeBetweenNodes) {
   EXPECT_EQ(count(dot, "peer0 -> peer2 \\[label=\"share 4100 B\\\\neach way\" dir=both"), 1) << dot;
   // What differs by direction names both ranks.
   EXPECT_EQ(count(dot,
-                  "peer0 -> peer1 \\[label=\"0 → 1: chunk ×2 \\d+ B; parameters ×2 \\d+ B\\\\n"
-                  "1 → 0: chunk ×2 \\d+ B\" dir=both"),
+                  "peer0 -> peer1 \\[label=\"0 → 1: chunk 4100 B; parameters ×2 \\d+ B\\\\n"
+                  "1 → 0: chunk 4100 B\" dir=both"),
             1)
       << dot;
 }
