@@ -78,7 +78,7 @@ expect_text out '^fraction = 0.005 +# default: '
 expect_code 0 "$kRole" wiring show "$kWiring"
 expect_text out '^fraction = 0.01 +# '
 expect_code 0 "$kRole" wiring show "$kWiring" --dot
-expect_text out 'peer0 -> peer3 \[label="Sparta\\n'
+expect_text out 'peer0 -> peer3 \[label="Sparta 142 B\\neach way" dir=both'
 expect_code 0 "$kRole" wiring check "$kWiring" --conformance
 expect_text out "valid, exchange = 'sparta'$"
 expect_code 2 "$kRole" train --set wiring.exchange=sprata

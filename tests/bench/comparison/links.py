@@ -1,4 +1,5 @@
 """Hosts with slow links between them: network namespaces, joined by a bridge. Needs root, iproute2."""
+import itertools
 import os
 import shutil
 import subprocess
@@ -30,10 +31,11 @@ def tbf(mbit):
 
 class Links:
     """A namespace for each rank, whose senders are limited by tc, and a bridge between them."""
+    made = itertools.count()
 
     def __init__(self, ranks):
         self.ranks = ranks
-        self.prefix = f"gt{os.getpid()}x"
+        self.prefix = f"gt{os.getpid()}x{next(Links.made)}x"  # several may exist at once
         self.bridge = self.prefix + "b"
 
     def __enter__(self):
