@@ -109,13 +109,6 @@ void ProcessLinks::expect(std::int32_t process) {
   absent_.erase(process);
 }
 
-void ProcessLinks::skip(std::int32_t process) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  links_[index(process)] = Link::lost;
-  absent_.insert(process);
-  changed_.notify_all();
-}
-
 // The first other process with that link, or -1. Processes that were absent do not count as lost.
 // REQUIRES: mutex_ is held.
 std::int32_t ProcessLinks::first(Link link) const {
@@ -129,8 +122,8 @@ bool ProcessLinks::is_connected() const {
   return first(Link::awaited) < 0 && first(Link::lost) < 0;
 }
 
-// REQUIRES: mutex_ is held.
-void ProcessLinks::skip_all(const LostMeanwhile& lost) {
+// As if they had been absent. REQUIRES: mutex_ is held.
+void ProcessLinks::skip_lost(const LostMeanwhile& lost) {
   for (std::int32_t p = 0; index(p) < links_.size(); ++p) {
     Link& link = links_[index(p)];
     const bool missing = link == Link::awaited || link == Link::lost;
@@ -143,6 +136,7 @@ void ProcessLinks::skip_all(const LostMeanwhile& lost) {
 Expected<void> ProcessLinks::wait_connected(Clock::time_point deadline, const std::string& timeout,
                                             const Cancelled& cancelled, const LostMeanwhile& lost) {
   std::unique_lock<std::mutex> lock(mutex_);
+  if (lost) skip_lost(lost);               // one that was lost before it was dialled
   Clock::time_point whole = Clock::now();  // when no link was broken
   const auto decided = [&] {
     const auto now = Clock::now();
@@ -155,7 +149,7 @@ Expected<void> ProcessLinks::wait_connected(Clock::time_point deadline, const st
       lock, std::min<Clock::time_point>(deadline, Clock::now() + kCancelPoll), decided)) {
     if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
     if (Clock::now() >= deadline) break;
-    if (lost) skip_all(lost);
+    if (lost) skip_lost(lost);
   }
   if (!duplicate_.empty()) return bad_input(duplicate_);
   if (const std::int32_t ended = first(Link::lost); ended >= 0)

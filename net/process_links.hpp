@@ -54,8 +54,6 @@ class ProcessLinks {
   void lose(std::int32_t process);
   // A lost process may connect again, whatever its index.
   void expect(std::int32_t process);
-  // The run has lost it before it was connected: as if it had been absent.
-  void skip(std::int32_t process);
 
   // Until every process is connected. `lost`: see ConnectOptions; where it is given, a broken link
   // is no error if the run reports its process as lost within kLossIsReported. Errors
@@ -73,7 +71,7 @@ class ProcessLinks {
 
   std::int32_t first(Link link) const;
   bool is_connected() const;
-  void skip_all(const LostMeanwhile& lost);
+  void skip_lost(const LostMeanwhile& lost);
 
   const std::int32_t own_process_;
   const std::uint64_t digest_;  // of the placement

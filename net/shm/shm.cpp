@@ -102,7 +102,7 @@ class ShmTransport final : public RemoteTransport {
   void post() {
     if (router_->has_outgoing() && wire_ != nullptr) wire_->post();
   }
-  Expected<void> dial_others(const std::vector<std::string>& addresses, shm::ShmLinks& links,
+  Expected<void> dial_others(const std::vector<std::string>& addresses, const shm::ShmLinks& links,
                              Clock::time_point deadline, Duration timeout,
                              const ConnectOptions& options);
 
@@ -138,7 +138,7 @@ Expected<void> ShmTransport::connect(const std::vector<std::string>& addresses,
 }
 
 Expected<void> ShmTransport::dial_others(const std::vector<std::string>& addresses,
-                                         shm::ShmLinks& links, Clock::time_point deadline,
+                                         const shm::ShmLinks& links, Clock::time_point deadline,
                                          Duration timeout, const ConnectOptions& options) {
   const Placement& placement = router().placement();
   const std::int32_t end = options.joins ? placement.processes() : placement.own_process;
@@ -154,7 +154,6 @@ Expected<void> ShmTransport::dial_others(const std::vector<std::string>& address
         shm::dial(*name, links.own(), p, deadline, options.cancelled_or_lost(p), options.joins);
     if (!parts && options.is_lost(p)) {
       router().process_absent(p);
-      links.skip(p);
       continue;
     }
     if (!parts) return failed(parts.error());

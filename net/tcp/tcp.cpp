@@ -115,7 +115,6 @@ Expected<void> TcpTransport::dial_others(const std::vector<std::string>& address
                   tls_.get(), placement().host_of[i]);
     if (!stream && options.is_lost(p)) {
       router().process_absent(p);
-      wire_->skip(p);
       continue;
     }
     if (!stream) {

@@ -100,8 +100,6 @@ Expected<void> Wire::wait_connected(Clock::time_point deadline, const std::strin
   return impl_->links->wait_connected(deadline, timeout, cancelled, lost);
 }
 
-void Wire::skip(std::int32_t process) { impl_->links->skip(process); }
-
 void Wire::send() { impl_->routes.send(*impl_->router); }
 
 std::uint64_t Wire::queued_bytes() const { return impl_->routes.queued_bytes(); }

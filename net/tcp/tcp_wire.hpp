@@ -31,8 +31,6 @@ class Wire {
   // The connection to a process that was dialled, after the hellos. REQUIRES (GRAPEVINE_CHECK, on
   // the event loop): there is such a process.
   void adopt(std::unique_ptr<Stream> stream, std::int32_t process);
-  // The run has lost it before it was dialled. From start() on.
-  void skip(std::int32_t process);
   // See ProcessLinks. `timeout` is for the text alone.
   Expected<void> wait_connected(Clock::time_point deadline, const std::string& timeout,
                                 const Cancelled& cancelled, const LostMeanwhile& lost = {});

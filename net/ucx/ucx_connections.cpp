@@ -91,30 +91,26 @@ void Engine::repeat_hellos() {
 
 bool Engine::skip(std::int32_t process) {
   Link* const link = links_[static_cast<std::size_t>(process)].get();
-  if (link == nullptr || (link->hello_received && link->acknowledged)) return false;
+  if (link == nullptr || link->is_connected()) return false;
   if (!std::exchange(link->skipped, true)) give_up(*link);
   return true;
 }
 
 bool Engine::connected() const {
-  return std::all_of(links_.begin(), links_.end(), [](const auto& link) {
-    return link == nullptr || link->skipped || (link->hello_received && link->acknowledged);
-  });
+  return std::none_of(links_.begin(), links_.end(),
+                      [](const auto& link) { return link != nullptr && link->is_awaited(); });
 }
 
 bool Engine::connect_failed() const {
   return std::any_of(links_.begin(), links_.end(), [](const auto& link) {
-    return link != nullptr && !link->open && !link->skipped &&
-           !(link->hello_received && link->acknowledged);
+    return link != nullptr && !link->open && link->is_awaited();
   });
 }
 
 std::string Engine::unconnected() const {
   const Link* missing = nullptr;
   for (const auto& link : links_) {
-    const bool done =
-        link == nullptr || link->skipped || (link->hello_received && link->acknowledged);
-    if (done) continue;
+    if (link == nullptr || !link->is_awaited()) continue;
     if (missing == nullptr || (missing->open && !link->open)) missing = link.get();
   }
   GRAPEVINE_CHECK(missing != nullptr, "unconnected() of a connected transport");

@@ -91,6 +91,9 @@ struct Engine::Link {
   std::deque<Receive*> announced;                         // rendezvous not begun yet
   int receiving = 0;                                      // rendezvous under way
 
+  // Both ends have received the hello of the other.
+  bool is_connected() const { return hello_received && acknowledged; }
+  bool is_awaited() const { return !skipped && !is_connected(); }
   std::string name() const {
     return fmt::format("process {} (host '{}', pid {})", process, host, peer.pid);
   }
