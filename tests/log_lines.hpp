@@ -13,8 +13,8 @@
 
 namespace grapevine {
 
-// The lines of all levels while it exists, instead of on stderr. REQUIRES: no other thread logs in
-// the constructor and in the destructor: so it outlives what it watches.
+// The lines of all levels while it exists, instead of on stderr: "[warning] the text". REQUIRES: no
+// other thread logs in the constructor and in the destructor: so it outlives what it watches.
 class LogLines {
  public:
   LogLines() : sink_(std::make_shared<Sink>()), before_(spdlog::default_logger()) {
@@ -48,7 +48,9 @@ class LogLines {
   struct Sink final : spdlog::sinks::base_sink<spdlog::details::null_mutex> {
     void sink_it_(const spdlog::details::log_msg& message) override {
       const std::lock_guard<std::mutex> lock(mutex);
-      lines.emplace_back(message.payload.data(), message.payload.size());
+      const auto level = spdlog::level::to_string_view(message.level);
+      lines.push_back("[" + std::string(level.data(), level.size()) + "] " +
+                      std::string(message.payload.data(), message.payload.size()));
       added.notify_all();
     }
     void flush_() override {}

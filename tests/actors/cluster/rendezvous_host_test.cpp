@@ -3,15 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
-
 #include <caf/all.hpp>
 
 #include <future>
 #include <limits>
+#include <optional>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include "actors/cluster/join/join_proof.hpp"
@@ -19,6 +16,7 @@
 #include "actors/run/control/run_state.hpp"
 #include "actors/run/runtime.hpp"
 #include "messages/exit_code.hpp"
+#include "tests/log_lines.hpp"
 
 namespace grapevine {
 namespace rendezvous_host_test {
@@ -141,32 +139,6 @@ PeerActor::behavior_type idle_peer(PeerActor::pointer) {
           [](QueryWaits) {},         [](const CheckSettings&) {},
           [](const PartStored&) {}};
 }
-
-// What is logged from begin() on. It has to outlive the actors.
-class LogLines {
- public:
-  LogLines() = default;
-  LogLines(const LogLines&) = delete;
-  LogLines& operator=(const LogLines&) = delete;
-  ~LogLines() {
-    if (before_) spdlog::set_default_logger(before_);
-  }
-
-  // REQUIRES: no other thread logs.
-  void begin() {
-    before_ = spdlog::default_logger();
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-        "rendezvous", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
-  }
-  // REQUIRES: an answer of the actor has come since its last line.
-  bool contain(const std::string& text) const {
-    return text_.str().find(text) != std::string::npos;
-  }
-
- private:
-  std::ostringstream text_;
-  std::shared_ptr<spdlog::logger> before_;
-};
 
 class RendezvousHostTest : public testing::Test {
  protected:
@@ -327,7 +299,7 @@ class RendezvousHostTest : public testing::Test {
     rendezvous_ = RendezvousActor{};
   }
 
-  LogLines log_;
+  std::optional<LogLines> log_;  // outlives the actors
   caf::actor_system_config config_;
   caf::actor_system system_{config_};
   std::shared_ptr<Told> told_ = std::make_shared<Told>();
@@ -700,12 +672,12 @@ TEST_F(RendezvousHostTest, ProcessZeroReportsThatItRefusesOtherOptions) {
     SCOPED_TRACE(begun);
     told_ = std::make_shared<Told>();
     told_->vacancy = {{1}, false, ""};
-    if (!begun) log_.begin();
+    if (!begun) log_.emplace();
     open(3);  // each has a limit of its lines
     if (begun) expect_start();
     const std::string value = begun ? "0.7" : "0.6";
     EXPECT_TRUE(offer_to({"1", "mine", "", {{"lr", value}}}).refused);
-    EXPECT_TRUE(log_.contain("refused: this process was started with lr = " + value));
+    EXPECT_GT(log_->count({"refused: this process was started with lr = " + value}), 0U);
     caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
   }
 }
@@ -1011,7 +983,7 @@ TEST_F(RendezvousHostTest, AnotherProcessZeroEndsTheStart) {
 
 // The time to join is over while a participant is asked whether it lives: none is missing.
 TEST_F(RendezvousHostTest, AfterTheDeadlineTheEndOfAParticipantEndsTheStart) {
-  log_.begin();
+  log_.emplace();
   open(3);
   silent_ = {1};
   caf::scoped_actor self{system_};
@@ -1025,7 +997,7 @@ TEST_F(RendezvousHostTest, AfterTheDeadlineTheEndOfAParticipantEndsTheStart) {
   const Error error = told_error();
   EXPECT_EQ(error.message.rfind("process 2 on host2 ended before training began", 0), 0U)
       << error.message;
-  EXPECT_FALSE(log_.contain("waiting for 0 of 3"));
+  EXPECT_EQ(log_->count({"waiting for 0 of 3"}), 0U);
   for (auto& answer : asked)
     answer.receive(
         [&](const Admission& admission) { EXPECT_EQ(admission.error.message, error.message); },

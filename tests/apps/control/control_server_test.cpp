@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -26,6 +24,7 @@
 #include "net/tcp/tls/tls_certificates.hpp"
 #include "tests/apps/monitoring/http_get.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/log_lines.hpp"
 
 namespace grapevine {
 namespace control_server_test {
@@ -57,9 +56,6 @@ class AnsweringLine : public ControlHub::Line {
 class ControlServerTest : public testing::Test {
  protected:
   void SetUp() override {
-    before_ = spdlog::default_logger();
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_)));
     hub_->attach(std::make_unique<AnsweringLine>(changes_));
     listen(nullptr);
   }
@@ -67,10 +63,6 @@ class ControlServerTest : public testing::Test {
     auto server = ControlServer::on_port({host, 0, ""}, kSecret, hub_, {}, std::move(tls));
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = *std::move(server);
-  }
-  void TearDown() override {
-    server_.reset();
-    spdlog::set_default_logger(before_);
   }
 
   // A client that knows the secret. `tls`: its folder of certificates.
@@ -98,21 +90,13 @@ class ControlServerTest : public testing::Test {
     ::close(socket);
     return answer;
   }
-  std::size_t lines_with(const std::string& text) const {
-    std::size_t count = 0;
-    std::istringstream lines(log_.str());
-    for (std::string line; std::getline(lines, line);)
-      count += line.find(text) != std::string::npos;
-    return count;
-  }
   static std::string post(const std::string& path, const std::string& headers,
                           const std::string& body) {
     return "POST " + path + " HTTP/1.1\r\nHost: x\r\n" + headers +
            "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
   }
 
-  std::ostringstream log_;
-  std::shared_ptr<spdlog::logger> before_;
+  const LogLines log_;  // outlives the server
   std::shared_ptr<int> changes_ = std::make_shared<int>(0);
   std::shared_ptr<ControlHub> hub_ = std::make_shared<ControlHub>();
   std::unique_ptr<ControlServer> server_;
@@ -128,8 +112,8 @@ TEST_F(ControlServerTest, GarbageAndEndlessLinesChangeNothing) {
   expect_answers();
   EXPECT_FALSE(hub_->stop_requested());
   EXPECT_EQ(*changes_, 0);
-  EXPECT_GE(lines_with("a client is refused"), 1U) << log_.str();
-  EXPECT_LE(lines_with("a client is refused"), 4U) << log_.str();
+  EXPECT_GE(log_.count({"a client is refused"}), 1U) << log_.text();
+  EXPECT_LE(log_.count({"a client is refused"}), 4U) << log_.text();
 }
 
 TEST_F(ControlServerTest, AnswersBesideManyConnections) {
@@ -162,8 +146,8 @@ TEST_F(ControlServerTest, OnlyAProofOfThisRequestCounts) {
   EXPECT_EQ(*changes_, 1);
   EXPECT_THAT(exchange(good), HasSubstr(" 403 "));  // a second time
   EXPECT_EQ(*changes_, 1);
-  EXPECT_EQ(lines_with("it does not prove that it knows the job's secret"), 1U) << log_.str();
-  EXPECT_THAT(log_.str(), Not(HasSubstr(kSecret)));
+  EXPECT_EQ(log_.count({"it does not prove that it knows the job's secret"}), 1U) << log_.text();
+  EXPECT_THAT(log_.text(), Not(HasSubstr(kSecret)));
 }
 
 TEST_F(ControlServerTest, WrongArgumentsAreRefused) {
@@ -384,7 +368,7 @@ TEST_F(ControlTlsTest, AClientWithoutACertificateOfTheCaLearnsNothing) {
                              std::filesystem::copy_options::overwrite_existing);
   EXPECT_THAT(error_of_asking(at("other")).message, HasSubstr("certificate"));
   EXPECT_THAT(exchange("GET /v1/nonce HTTP/1.1\r\nHost: x\r\n\r\n"), Not(HasSubstr("nonce")));
-  EXPECT_GE(lines_with("a client is refused: TLS"), 1U) << log_.str();
+  EXPECT_GE(log_.count({"a client is refused: TLS"}), 1U) << log_.text();
   expect_answers_over_tls();
 }
 

@@ -5,9 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -23,6 +20,7 @@
 #include "tests/gpu/lazy_device.hpp"
 #include "tests/gpu/resident/replicas_on_devices.hpp"
 #include "tests/gpu/tiny_compute.hpp"
+#include "tests/log_lines.hpp"
 
 namespace grapevine {
 namespace step_graphs_test {
@@ -36,21 +34,6 @@ using testing::Not;
 constexpr int kWarmUps = StepGraphs::kWarmUps;
 
 std::uint64_t replays() { return fake::calls("graph replay"); }
-
-// What is logged while it lives.
-class Log {
- public:
-  Log() : before_(spdlog::default_logger()) {
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-        "step graphs", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
-  }
-  ~Log() { spdlog::set_default_logger(before_); }
-  std::string text() const { return text_.str(); }
-
- private:
-  const std::shared_ptr<spdlog::logger> before_;
-  std::ostringstream text_;
-};
 
 // Of which the batches with one of the last samples are one sample shorter.
 class ShortBatches final : public TinyData {
@@ -172,7 +155,7 @@ TEST_F(StepGraphsTest, AccuraciesAreInTheStepsThatHaveThem) {
   config.accuracy_every = 5;
   config.last_step = 20;
   const auto eager = worker(config, false), graphs = worker(config, true);
-  Log log;
+  const LogLines log;
   train(*eager, *graphs, 1, 19, {eager->initial_parameters(), {}}, never);
   EXPECT_EQ(replays(), 19U - kWarmUps - 1) << "step 5 is the first one with accuracies";
   EXPECT_THAT(log.text(), HasSubstr("rank 0: captured a CUDA graph of the forward and backward "
@@ -185,7 +168,7 @@ TEST_F(StepGraphsTest, AShorterBatchIsComputedWithoutTheGraph) {
   TorchComputeConfig config = tiny_config(tiny_layers);
   config.data = std::make_shared<const ShortBatches>();
   const auto eager = worker(config, false), graphs = worker(config, true);
-  Log log;
+  const LogLines log;
   constexpr Step kSteps = 24;  // six epochs of four steps each
   std::uint64_t shorter = 0;
   Step last_short = -1;
@@ -240,7 +223,7 @@ TEST_F(StepGraphsTest, ReplicasWithoutAGroupAreReplayed) {
                                       << of.grouped << ", place " << place);
       fake::reset();
       const auto eager = replicated(of, false), graphs = replicated(of, true);
-      Log log;
+      const LogLines log;
       train(*eager, *graphs, 0, kSteps, {eager->initial_parameters(), {}}, places[place]);
       const std::string why = "--cuda-graphs has no effect: its group reduces gradients";
       EXPECT_EQ(log.text().find(why) != std::string::npos, of.grouped) << log.text();
@@ -255,7 +238,7 @@ torch::nn::Sequential dropout_layers() { return tiny_layers_with_dropout(); }
 TEST_F(StepGraphsTest, AModelThatDrawsIsNeverReplayed) {
   const TorchComputeConfig config = tiny_config(dropout_layers);
   const auto eager = worker(config, false), graphs = worker(config, true);
-  Log log;
+  const LogLines log;
   train(*eager, *graphs, 0, 8, {eager->initial_parameters(), {}}, never);
   EXPECT_EQ(replays(), 0U);
   EXPECT_THAT(log.text(), HasSubstr("[warning] --cuda-graphs has no effect: model 'net' draws "
@@ -272,7 +255,7 @@ TEST_F(StepGraphsTest, WhatCannotBeCapturedHasItsReasonInTheLog) {
   lazy.runtime = std::make_shared<LazyDevice>();
   lazy.graphs = true;
   const auto steps_of = [](Compute& compute) {
-    Log log;
+    const LogLines log;
     for (Step step = 0; step < 6; ++step)
       EXPECT_EQ(compute.gradient(tiny_request(compute.initial_parameters(), step)).error, "");
     const std::string text = log.text(), head = "[warning] --cuda-graphs has no effect: ";
@@ -292,7 +275,7 @@ TEST_F(StepGraphsTest, WhatCannotBeCapturedHasItsReasonInTheLog) {
 TEST_F(StepGraphsTest, OneOfAllWorkersWarns) {
   const auto lines_of = [](bool warns) {
     const auto notice = std::make_shared<GraphsNotice>(warns);
-    Log log;
+    const LogLines log;
     for (Rank rank = 0; rank < 3; ++rank) {
       TorchComputeConfig config = tiny_config(dropout_layers, rank, 3);
       config.graphs_notice = notice;
@@ -343,7 +326,7 @@ TEST_F(StepGraphsTest, ARunWithoutAReplaySaysSo) {
     if (changing) config.data = std::make_shared<const ChangingBatches>();
     config.last_step = last_step;
     const auto compute = worker(config, true);
-    Log log;
+    const LogLines log;
     Step found = -1;
     for (Step step = 0; step < steps; ++step) {
       EXPECT_EQ(compute->gradient(tiny_request(compute->initial_parameters(), step)).error, "");
