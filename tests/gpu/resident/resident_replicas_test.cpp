@@ -9,7 +9,7 @@
 
 #include "gpu/replicas/device_mean.hpp"
 #include "tests/gpu/fake_device/fake_device.hpp"
-#include "tests/gpu/narrow_layers.hpp"
+#include "tests/gpu/resident/replica_cases.hpp"
 #include "tests/gpu/resident/replicas_on_devices.hpp"
 
 namespace grapevine {
@@ -20,24 +20,6 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr std::int64_t kBatch = 12;
-
-torch::nn::Sequential with_dropout() { return tiny_layers_with_dropout(); }
-torch::nn::Sequential overflowing() { return narrow_layers<100>(); }
-
-struct Case {
-  const char* name;
-  torch::nn::Sequential (*layers)();
-  bool scale_loss = false;
-  std::int64_t passes = 1;
-};
-
-const std::vector<Case> kCases = {{"batch norm", &tiny_layers},
-                                  {"no buffers", &plain_layers},
-                                  {"dropout", &with_dropout},
-                                  {"several passes", &plain_layers, false, 3},
-                                  {"gradients that overflow", &overflowing, true}};
-
 struct Worker {
   std::vector<int> devices;
   bool grouped;
@@ -46,35 +28,10 @@ struct Worker {
 const std::vector<Worker> kWorkers = {
     {{0, 1}, true}, {{1, 0}, true}, {{0, 1}, false}, {{0, 1, 0, 1}, false}, {{1, 1}, false}};
 
-class ResidentReplicas : public testing::Test {
+class ResidentReplicas : public ReplicasTest {
  protected:
-  void SetUp() override {
-    fake::reset();
-    at::set_num_threads(1);
-  }
-  void TearDown() override { fake::reset(); }
-
-  static std::unique_ptr<Compute> worker(const Worker& worker, const Case& of) {
-    TorchComputeConfig config = tiny_config(of.layers, 1, 2, kBatch);
-    config.scale_loss = of.scale_loss;
-    config.passes = of.passes;
-    return replicas_on_devices(worker.devices, worker.grouped, config, "worker");
-  }
-  // As the peer of a worker on `device` has it: written by its exchange stream.
-  FrozenTensor resident(const at::Tensor& values, int device) {
-    const auto scope = peer(device)->enter(Stream::exchange);
-    at::Tensor here =
-        at::empty(values.sizes(), at::TensorOptions(at::kFloat).device(fake::device(device)));
-    here.copy_(values);
-    here.mul_(1);
-    return FrozenTensor::freeze(std::move(here));
-  }
-  const std::shared_ptr<DeviceRuntime>& peer(int device) const {
-    return device == 0 ? peer_0_ : peer_1_;
-  }
-  static FrozenTensor point(const Compute& compute, Step step) {
-    at::manual_seed(static_cast<std::uint64_t>(step) + 3);
-    return FrozenTensor::freeze(at::randn({compute.dimension()}));
+  static std::unique_ptr<Compute> worker(const Worker& worker, const ReplicaCase& of) {
+    return replicas_on_devices(worker.devices, worker.grouped, of.config(), "worker");
   }
   // What a peer does with a gradient, and what it gives back.
   FrozenTensor used(FrozenTensor gradient, int device) {
@@ -93,7 +50,7 @@ class ResidentReplicas : public testing::Test {
   // Of a step with a fault, after one without, and of what the peer does with the gradient.
   std::vector<std::string> violations_of_run(fake::Fault fault, bool grouped) {
     fake::reset();
-    const auto compute = worker({{0, 1}, grouped}, kCases[0]);
+    const auto compute = worker({{0, 1}, grouped}, kReplicaCases[0]);
     const at::Tensor z = compute->initial_parameters().read();
     GradientRequest request = tiny_request(resident(z, 0), 0);
     for (Step step = 0; step < 3; ++step) {
@@ -109,17 +66,13 @@ class ResidentReplicas : public testing::Test {
     }
     return fake::violations();
   }
-
- private:
-  const std::shared_ptr<DeviceRuntime> peer_0_ = fake::open_device(0, "peer");
-  const std::shared_ptr<DeviceRuntime> peer_1_ = fake::open_device(1, "peer");
 };
 
 TEST_F(ResidentReplicas, HaveTheBitsOfModelsInTheHostsMemory) {
   for (const Worker& each : kWorkers)
-    for (const Case& of : kCases) {
+    for (const ReplicaCase& of : kReplicaCases) {
       const bool every_case = each.devices == std::vector<int>{0, 1};
-      if (!every_case && &of != &kCases.front()) continue;
+      if (!every_case && &of != &kReplicaCases.front()) continue;
       SCOPED_TRACE(testing::Message() << of.name << ", " << each.devices.size() << " devices from "
                                       << each.devices[0] << ", grouped " << each.grouped);
       const int lead = each.devices[0];
@@ -159,7 +112,7 @@ TEST_F(ResidentReplicas, HaveTheBitsOfModelsInTheHostsMemory) {
 TEST_F(ResidentReplicas, MoveVectorsFromDeviceToDeviceOnly) {
   for (const bool grouped : {false, true}) {
     SCOPED_TRACE(grouped);
-    const auto compute = worker({{0, 1}, grouped}, kCases[1]);
+    const auto compute = worker({{0, 1}, grouped}, kReplicaCases[1]);
     const FrozenTensor host = compute->initial_parameters();
     const auto traffic_of = [&](const FrozenTensor& z, Step step) {
       fake::reset();

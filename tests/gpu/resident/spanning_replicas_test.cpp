@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/gpu/fake_device/fake_device.hpp"
-#include "tests/gpu/narrow_layers.hpp"
+#include "tests/gpu/resident/replica_cases.hpp"
 #include "tests/gpu/resident/replicas_on_devices.hpp"
 
 namespace grapevine {
@@ -23,31 +23,7 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr std::int64_t kBatch = 12;
 constexpr std::size_t kReplicas = 2;
-
-torch::nn::Sequential with_dropout() { return tiny_layers_with_dropout(); }
-torch::nn::Sequential overflowing() { return narrow_layers<100>(); }
-
-struct Case {
-  const char* name;
-  torch::nn::Sequential (*layers)();
-  bool scale_loss = false;
-  std::int64_t passes = 1;
-};
-
-const std::vector<Case> kCases = {{"batch norm", &tiny_layers},
-                                  {"no buffers", &plain_layers},
-                                  {"dropout", &with_dropout},
-                                  {"several passes", &plain_layers, false, 3},
-                                  {"gradients that overflow", &overflowing, true}};
-
-TorchComputeConfig config_of(const Case& of) {
-  TorchComputeConfig config = tiny_config(of.layers, 1, 2, kBatch);
-  config.scale_loss = of.scale_loss;
-  config.passes = of.passes;
-  return config;
-}
 
 // A replica of another process: of a request whose vectors are on a device it gets all but these.
 class OtherProcess final : public Compute {
@@ -71,15 +47,9 @@ class OtherProcess final : public Compute {
   const std::unique_ptr<Compute> inner_;
 };
 
-class SpanningReplicas : public testing::Test {
+class SpanningReplicas : public ReplicasTest {
  protected:
-  void SetUp() override {
-    fake::reset();
-    at::set_num_threads(1);
-  }
-  void TearDown() override { fake::reset(); }
-
-  static std::unique_ptr<Compute> spanning(const Case& of) {
+  static std::unique_ptr<Compute> spanning(const ReplicaCase& of) {
     const std::string id = fake::make_group_id();
     std::vector<std::future<std::shared_ptr<GradientGroup>>> groups;
     for (std::size_t i = 0; i < kReplicas; ++i)
@@ -89,7 +59,7 @@ class SpanningReplicas : public testing::Test {
     std::vector<std::unique_ptr<Compute>> all;
     std::shared_ptr<GradientGroup> of_lead;
     for (std::size_t i = 0; i < kReplicas; ++i) {
-      TorchComputeConfig own = config_of(of);
+      TorchComputeConfig own = of.config();
       own.name = "worker, replica " + std::to_string(i);
       own.replica = i;
       own.replicas = kReplicas;
@@ -103,30 +73,14 @@ class SpanningReplicas : public testing::Test {
     }
     return std::make_unique<ReplicatedCompute>(std::move(all), of_lead, kReplicasTimeout);
   }
-  // As the peer has it: written by its exchange stream.
-  FrozenTensor resident(const at::Tensor& values) {
-    const auto scope = peer_->enter(Stream::exchange);
-    at::Tensor here =
-        at::empty(values.sizes(), at::TensorOptions(at::kFloat).device(fake::device(0)));
-    here.copy_(values);
-    here.mul_(1);
-    return FrozenTensor::freeze(std::move(here));
-  }
-  static FrozenTensor point(const Compute& compute, Step step) {
-    at::manual_seed(static_cast<std::uint64_t>(step) + 3);
-    return FrozenTensor::freeze(at::randn({compute.dimension()}));
-  }
-
- private:
-  const std::shared_ptr<DeviceRuntime> peer_ = fake::open_device(0, "peer");
 };
 
 // Of replicas in one process, whose model is in the host's memory; z is there in some steps.
 TEST_F(SpanningReplicas, HaveTheBitsOfModelsInTheHostsMemory) {
   std::mt19937_64 random(31);
-  for (const Case& of : kCases) {
+  for (const ReplicaCase& of : kReplicaCases) {
     SCOPED_TRACE(of.name);
-    const auto host = replicas_on_devices({0, 1}, true, config_of(of), "host");
+    const auto host = replicas_on_devices({0, 1}, true, of.config(), "host");
     const auto here = spanning(of);
     FrozenTensor buffers;
     for (Step step = 0; step < 5; ++step) {
@@ -136,8 +90,8 @@ TEST_F(SpanningReplicas, HaveTheBitsOfModelsInTheHostsMemory) {
       GradientRequest mine = tiny_request(z, step), other = mine;
       mine.buffers = other.buffers = buffers;
       if (on_device) {
-        other.z = resident(z.read());
-        if (buffers.defined()) other.buffers = resident(buffers.read());
+        other.z = resident(z.read(), 0);
+        if (buffers.defined()) other.buffers = resident(buffers.read(), 0);
       }
       Gradient expected = host->gradient(std::move(mine));
       Gradient found = here->gradient(std::move(other));
@@ -162,7 +116,7 @@ TEST_F(SpanningReplicas, HaveTheBitsOfModelsInTheHostsMemory) {
 // Bytes of a step, once both devices have all that they keep. With the model in the host's memory
 // slices of z go up, and the lead's mean comes down.
 TEST_F(SpanningReplicas, NoModelCrossesTheHostsLink) {
-  for (const Case& of : {kCases[0], kCases[1]}) {
+  for (const ReplicaCase& of : {kReplicaCases[0], kReplicaCases[1]}) {
     SCOPED_TRACE(of.name);
     const auto compute = spanning(of);
     const FrozenTensor host = compute->initial_parameters();
@@ -174,9 +128,9 @@ TEST_F(SpanningReplicas, NoModelCrossesTheHostsLink) {
       EXPECT_EQ(compute->gradient(std::move(request)).error, "");
       return fake::traffic();
     };
-    const FrozenTensor z = resident(host.read());
+    const FrozenTensor z = resident(host.read(), 0);
     const FrozenTensor buffers =
-        host_buffers.defined() ? resident(host_buffers.read()) : FrozenTensor();
+        host_buffers.defined() ? resident(host_buffers.read(), 0) : FrozenTensor();
     const std::uint64_t d = z.nbytes(), b = host_buffers.nbytes();
     static_cast<void>(traffic_of(z, buffers, 0));
     const fake::Traffic here = traffic_of(z, buffers, 1);
@@ -190,10 +144,10 @@ TEST_F(SpanningReplicas, NoModelCrossesTheHostsLink) {
 }
 
 TEST_F(SpanningReplicas, AMissingWaitForTheModelIsFound) {
-  const auto compute = spanning(kCases[1]);
+  const auto compute = spanning(kReplicaCases[1]);
   const at::Tensor z = compute->initial_parameters().read();
   for (Step step = 0; step < 3; ++step) {
-    EXPECT_EQ(compute->gradient(tiny_request(resident(z), step)).error, "");
+    EXPECT_EQ(compute->gradient(tiny_request(resident(z, 0), step)).error, "");
     if (step > 0) continue;
     EXPECT_THAT(fake::violations(), IsEmpty());
     fake::set_fault(fake::Fault::ready_events_are_empty);

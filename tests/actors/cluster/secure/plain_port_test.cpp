@@ -1,12 +1,8 @@
 // An actor that is published without TLS, and what other programs send to its port: their
 // connection ends, with a line of the log, and nothing else changes.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <chrono>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,79 +10,22 @@
 #include <caf/binary_serializer.hpp>
 #include <caf/io/all.hpp>
 
-#include "actors/cluster/dial.hpp"
-#include "actors/cluster/secure/publish.hpp"
-#include "messages/random.hpp"
 #include "net/file_descriptor.hpp"
+#include "tests/actors/cluster/secure/published_echo.hpp"
 #include "tests/log_lines.hpp"
 
 namespace grapevine {
 namespace plain_port_test {
 
-using namespace std::chrono_literals;
-using Echo = caf::typed_actor<caf::replies_to<std::string>::with<std::string>>;
+using published_echo::PublishedEcho;
+using published_echo::Side;
 
-constexpr auto kDeadline = 60s;  // only a hang reaches it
-
-Echo::behavior_type echo() {
-  return {[](std::string& text) { return std::move(text); }};
-}
-
-struct Side {
-  Side() {
-    config.load<caf::io::middleman>();
-    system = std::make_unique<caf::actor_system>(config);
-  }
-  caf::actor_system_config config;
-  std::unique_ptr<caf::actor_system> system;
+struct WithLog {
+  const LogLines log_;  // outlives the actors
 };
 
-class PlainPort : public testing::Test {
+class PlainPort : protected WithLog, public PublishedEcho {
  protected:
-  PlainPort() {
-    actor_ = here_.system->spawn(echo);
-    const auto port = publish_actor(*here_.system, actor_, {"127.0.0.1", 0, nullptr});
-    EXPECT_TRUE(port.ok()) << (port.ok() ? "" : port.error().message);
-    if (port) port_ = *port;
-    proxy_ = found(there_);
-  }
-  ~PlainPort() override {
-    proxy_ = Echo{};
-    caf::anon_send_exit(actor_, caf::exit_reason::user_shutdown);
-    actor_ = Echo{};
-  }
-
-  Echo found(Side& side) const {
-    auto dialled = dial<Echo>(*side.system, {"it", "127.0.0.1", port_, kDeadline, nullptr});
-    EXPECT_TRUE(dialled.ok()) << (dialled.ok() ? "" : dialled.error().message);
-    return dialled ? *dialled : Echo{};
-  }
-  static std::string ask(Side& side, const Echo& actor, const std::string& text) {
-    caf::scoped_actor self{*side.system};
-    std::string answer;
-    self->request(actor, kDeadline, text)
-        .receive([&](std::string& echoed) { answer = std::move(echoed); },
-                 [&](const caf::error& error) { ADD_FAILURE() << side.system->render(error); });
-    return answer;
-  }
-  // The connection that exists, and a new one.
-  void expect_unharmed() {
-    EXPECT_EQ(ask(there_, proxy_, "still there"), "still there");
-    Side another;
-    Echo new_one = found(another);
-    EXPECT_EQ(ask(another, new_one, "new"), "new");
-    new_one = Echo{};
-  }
-
-  FileDescriptor connected() const {
-    FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(port_);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
-    return socket;
-  }
   static void send_bytes(const FileDescriptor& socket, const std::string& bytes) {
     ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
@@ -116,21 +55,10 @@ class PlainPort : public testing::Test {
     for (int i = 0; i < 4; ++i) bytes[4 + i] = static_cast<char>(length >> (24 - 8 * i));
     return bytes;
   }
-
-  const LogLines log_;  // outlives the actors
-  Side here_, there_;
-  Echo actor_, proxy_;
-  std::uint16_t port_ = 0;
 };
 
 TEST_F(PlainPort, EveryMessageArrivesAsItWasSent) {
-  Rng rng(4);
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{16384},
-                                 std::size_t{60'000}, std::size_t{30'000'000}}) {
-    std::string text(size, ' ');
-    for (char& c : text) c = static_cast<char>(rng());
-    EXPECT_TRUE(ask(there_, proxy_, text) == text) << size << " bytes, seed 4";
-  }
+  expect_messages_as_sent();
   expect_unharmed();
   EXPECT_EQ(log_.count({"dropped a connection"}), 0U) << log_.text();
 }

@@ -1,8 +1,6 @@
 // Actors that are published with TLS: they are reached with a certificate of the same CA alone, and
 // no connection has an effect on the others.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -16,13 +14,13 @@
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 
-#include "actors/cluster/dial.hpp"
 #include "actors/cluster/secure/publish.hpp"
 #include "messages/random.hpp"
 #include "net/addresses.hpp"
 #include "net/file_descriptor.hpp"
 #include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tls/tls_certificates.hpp"
+#include "tests/actors/cluster/secure/published_echo.hpp"
 #include "tests/net/tcp/tls/expired_context.hpp"
 
 namespace grapevine {
@@ -30,14 +28,12 @@ namespace published_actor_test {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
-using Context = std::shared_ptr<const tcp::TlsContext>;
-
-constexpr auto kDeadline = 60s;  // only a hang reaches it
-using Echo = caf::typed_actor<caf::replies_to<std::string>::with<std::string>>;
-
-Echo::behavior_type echo() {
-  return {[](std::string& text) { return std::move(text); }};
-}
+using published_echo::echo;
+using published_echo::Echo;
+using published_echo::kEchoDeadline;
+using published_echo::PublishedEcho;
+using published_echo::Side;
+using Context = published_echo::TlsContextPtr;
 
 // `hosts`: that the certificate names; with any, names are compared.
 Context issued(const tcp::Authority& authority, const std::vector<std::string>& hosts = {}) {
@@ -50,87 +46,17 @@ Context issued(const tcp::Authority& authority, const std::vector<std::string>& 
   return loaded.ok() ? *loaded : nullptr;
 }
 
-// A process of its own, as far as actors can be.
-struct Side {
-  explicit Side(Context context) : tls(std::move(context)) {
-    config.load<caf::io::middleman>();
-    system = std::make_unique<caf::actor_system>(config);
-  }
-
-  Expected<Echo> find(std::uint16_t port, Duration timeout = kDeadline,
-                      const std::string& host = "127.0.0.1") {
-    DialConfig to{"it", host, port, timeout, nullptr};
-    to.tls = tls;
-    return dial<Echo>(*system, to);
-  }
-  // What the actor answers; empty: nothing.
-  std::string ask(const Echo& actor, const std::string& text) {
-    caf::scoped_actor self{*system};
-    std::string answer;
-    self->request(actor, kDeadline, text)
-        .receive([&](std::string& echoed) { answer = std::move(echoed); },
-                 [&](const caf::error& error) { ADD_FAILURE() << system->render(error); });
-    return answer;
-  }
-
-  const Context tls;
-  caf::actor_system_config config;
-  std::unique_ptr<caf::actor_system> system;
-};
-
-class PublishedActor : public testing::Test {
- protected:
-  PublishedActor() {
-    actor_ = here_.system->spawn(echo);
-    const auto port = publish_actor(*here_.system, actor_, {"127.0.0.1", 0, here_.tls});
-    EXPECT_TRUE(port.ok()) << (port.ok() ? "" : port.error().message);
-    if (port) port_ = *port;
-    auto found = there_.find(port_);
-    EXPECT_TRUE(found.ok()) << (found.ok() ? "" : found.error().message);
-    if (found) proxy_ = *found;
-  }
-  ~PublishedActor() override {
-    proxy_ = Echo{};
-    caf::anon_send_exit(actor_, caf::exit_reason::user_shutdown);
-    actor_ = Echo{};
-  }
-
-  FileDescriptor connected() const {
-    FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(port_);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
-    return socket;
-  }
-  // The connection that exists, and a new one.
-  void expect_unharmed() {
-    EXPECT_EQ(there_.ask(proxy_, "still there"), "still there");
-    Side another(authority_context_);
-    auto found = another.find(port_);
-    ASSERT_TRUE(found.ok()) << found.error().message;
-    EXPECT_EQ(another.ask(*found, "new"), "new");
-    *found = Echo{};
-  }
-
+struct WithAuthority {
   const tcp::Authority authority_;
   const Context authority_context_ = issued(authority_);
-  Side here_{authority_context_}, there_{issued(authority_)};
-  Echo actor_, proxy_;
-  std::uint16_t port_ = 0;
 };
 
-// Small, larger than a TLS record, and larger than the buffers of the sockets.
-TEST_F(PublishedActor, EveryMessageArrivesAsItWasSent) {
-  Rng rng(4);
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{16384},
-                                 std::size_t{60'000}, std::size_t{30'000'000}}) {
-    std::string text(size, ' ');
-    for (char& c : text) c = static_cast<char>(rng());
-    EXPECT_TRUE(there_.ask(proxy_, text) == text) << size << " bytes, seed 4";
-  }
-}
+class PublishedActor : protected WithAuthority, public PublishedEcho {
+ protected:
+  PublishedActor() : PublishedEcho(authority_context_, issued(authority_)) {}
+};
+
+TEST_F(PublishedActor, EveryMessageArrivesAsItWasSent) { expect_messages_as_sent(); }
 
 TEST_F(PublishedActor, ManyMessagesAtOnceKeepTheirOrder) {
   constexpr int kMessages = 2000;
@@ -139,7 +65,7 @@ TEST_F(PublishedActor, ManyMessagesAtOnceKeepTheirOrder) {
   for (int i = 0; i < kMessages; ++i) {
     std::string text;
     self->receive([&](std::string& echoed) { text = std::move(echoed); },
-                  caf::after(kDeadline) >> [&] { ADD_FAILURE() << "message " << i; });
+                  caf::after(kEchoDeadline) >> [&] { ADD_FAILURE() << "message " << i; });
     ASSERT_EQ(text.substr(0, text.find('.')), std::to_string(i));
   }
 }
@@ -157,7 +83,7 @@ TEST_F(PublishedActor, TheEndOfAProcessIsSeen) {
   far = Echo{};
   other.reset();
   bool down = false;
-  self->receive([&](const caf::down_msg&) { down = true; }, caf::after(kDeadline) >> [] {});
+  self->receive([&](const caf::down_msg&) { down = true; }, caf::after(kEchoDeadline) >> [] {});
   EXPECT_TRUE(down);
 }
 
@@ -228,7 +154,7 @@ TEST_F(PublishedActor, ACertificateOfAnotherHostIsRefused) {
     const Echo actor = listens.system->spawn(echo);
     const auto port = publish_actor(*listens.system, actor, {own, 0, listens.tls});
     ASSERT_TRUE(port.ok()) << port.error().message;
-    auto found = dials.find(*port, kDeadline, own);
+    auto found = dials.find(*port, kEchoDeadline, own);
     EXPECT_EQ(found.ok(), c.accepted);
     if (found) {
       EXPECT_EQ(dials.ask(*found, "names"), "names");

@@ -1,0 +1,116 @@
+// An actor that one process publishes and another one has found, with TLS or without.
+#pragma once
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include "actors/cluster/dial.hpp"
+#include "actors/cluster/secure/publish.hpp"
+#include "messages/random.hpp"
+#include "net/file_descriptor.hpp"
+
+namespace grapevine::published_echo {
+
+using TlsContextPtr = std::shared_ptr<const tcp::TlsContext>;
+
+inline constexpr auto kEchoDeadline = std::chrono::seconds(60);  // only a hang reaches it
+
+using Echo = caf::typed_actor<caf::replies_to<std::string>::with<std::string>>;
+
+inline Echo::behavior_type echo() {
+  return {[](std::string& text) { return std::move(text); }};
+}
+
+// A process of its own, as far as actors can be. Null: without TLS.
+struct Side {
+  explicit Side(TlsContextPtr context = nullptr) : tls(std::move(context)) {
+    config.load<caf::io::middleman>();
+    system = std::make_unique<caf::actor_system>(config);
+  }
+
+  Expected<Echo> find(std::uint16_t port, Duration timeout = kEchoDeadline,
+                      const std::string& host = "127.0.0.1") {
+    DialConfig to{"it", host, port, timeout, nullptr};
+    to.tls = tls;
+    return dial<Echo>(*system, to);
+  }
+  // What the actor answers; empty: nothing.
+  std::string ask(const Echo& actor, const std::string& text) {
+    caf::scoped_actor self{*system};
+    std::string answer;
+    self->request(actor, kEchoDeadline, text)
+        .receive([&](std::string& echoed) { answer = std::move(echoed); },
+                 [&](const caf::error& error) { ADD_FAILURE() << system->render(error); });
+    return answer;
+  }
+
+  const TlsContextPtr tls;
+  caf::actor_system_config config;
+  std::unique_ptr<caf::actor_system> system;
+};
+
+// `here_` publishes the actor, and `there_` has found it.
+class PublishedEcho : public testing::Test {
+ protected:
+  explicit PublishedEcho(const TlsContextPtr& here = nullptr, const TlsContextPtr& there = nullptr)
+      : here_(here), there_(there) {
+    actor_ = here_.system->spawn(echo);
+    const auto port = publish_actor(*here_.system, actor_, {"127.0.0.1", 0, here_.tls});
+    EXPECT_TRUE(port.ok()) << (port.ok() ? "" : port.error().message);
+    if (port) port_ = *port;
+    auto found = there_.find(port_);
+    EXPECT_TRUE(found.ok()) << (found.ok() ? "" : found.error().message);
+    if (found) proxy_ = *found;
+  }
+  ~PublishedEcho() override {
+    proxy_ = Echo{};
+    caf::anon_send_exit(actor_, caf::exit_reason::user_shutdown);
+    actor_ = Echo{};
+  }
+
+  FileDescriptor connected() const {
+    FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port_);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+    return socket;
+  }
+  // The connection that exists, and a new one.
+  void expect_unharmed() {
+    EXPECT_EQ(there_.ask(proxy_, "still there"), "still there");
+    Side another(here_.tls);
+    auto found = another.find(port_);
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(another.ask(*found, "new"), "new");
+    *found = Echo{};
+  }
+  // Small, larger than a TLS record, and larger than the buffers of the sockets.
+  void expect_messages_as_sent() {
+    Rng rng(4);
+    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{16384},
+                                   std::size_t{60'000}, std::size_t{30'000'000}}) {
+      std::string text(size, ' ');
+      for (char& c : text) c = static_cast<char>(rng());
+      EXPECT_TRUE(there_.ask(proxy_, text) == text) << size << " bytes, seed 4";
+    }
+  }
+
+  Side here_, there_;
+  Echo actor_, proxy_;
+  std::uint16_t port_ = 0;
+};
+
+}  // namespace grapevine::published_echo
