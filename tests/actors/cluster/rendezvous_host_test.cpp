@@ -241,7 +241,7 @@ class RendezvousHostTest : public testing::Test {
   std::future<Admission> ask(Join join) {
     const auto self = std::make_shared<caf::scoped_actor>(system_);
     auto answer = (*self)->request(rendezvous_, kDeadline, std::move(join));
-    return std::async(std::launch::async, [self, answer = std::move(answer)]() mutable {
+    return std::async(std::launch::async, [self, answer]() mutable {
       Admission result;
       result.error.message = "no answer";
       answer.receive([&](Admission& admission) { result = admission; }, [](const caf::error&) {});

@@ -20,7 +20,8 @@ namespace plain_port_test {
 using published_echo::PublishedEcho;
 using published_echo::Side;
 
-struct WithLog {
+class WithLog {
+ protected:
   const LogLines log_;  // outlives the actors
 };
 

@@ -46,7 +46,8 @@ Context issued(const tcp::Authority& authority, const std::vector<std::string>& 
   return loaded.ok() ? *loaded : nullptr;
 }
 
-struct WithAuthority {
+class WithAuthority {
+ protected:
   const tcp::Authority authority_;
   const Context authority_context_ = issued(authority_);
 };
