@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs scripts/bench --quick, and with bad input. Usage: comparison_test.py GRAPEVINE
+"""Runs scripts/bench --quick, with bad input, and up to a signal. Usage: comparison_test.py GRAPEVINE
 
 The tables have all rows, with positive figures; nothing is said about times. Peers that this machine
 lacks are named.
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # What each table has on any machine.
@@ -42,6 +43,36 @@ def check_bad_input(program):
               f"{arguments}: code {done.returncode}, {done.stderr}")
 
 
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def check_end_by_signal():
+    """The program that is being measured ends with the comparison."""
+    with tempfile.TemporaryDirectory(prefix="comparison-") as folder:
+        mark = os.path.join(folder, "pid")
+        program = os.path.join(folder, "engine_bench")
+        with open(program, "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\necho $$ >'{mark}.new'\nmv '{mark}.new' '{mark}'\nexec sleep 600\n")
+        os.chmod(program, 0o755)
+        bench_run = subprocess.Popen([os.path.join(ROOT, "scripts/bench"), "--program", program,
+                                      "--only", "engine"], stderr=subprocess.PIPE, text=True)
+        end = time.monotonic() + 120
+        while not os.path.exists(mark):
+            check(bench_run.poll() is None and time.monotonic() < end, "nothing is measured")
+            time.sleep(0.05)
+        bench_run.terminate()
+        said = bench_run.communicate(timeout=120)[1]
+        with open(mark, encoding="utf-8") as file:
+            pid = int(file.read())
+        check(bench_run.returncode == 1 and "interrupted" in said, said)
+        check(not is_running(pid), f"process {pid} goes on")
+
+
 def check_figures(name, values):
     """Medians, rates, bytes: all positive and finite; memory and processor time may be too small."""
     for figure, value in values.items():
@@ -68,6 +99,7 @@ def check_tables(folder, figures):
 def main():
     program = os.path.abspath(sys.argv[1])
     check_bad_input(program)
+    check_end_by_signal()
     with tempfile.TemporaryDirectory(prefix="comparison-") as folder:
         done = bench(program, "--quick", "--output", os.path.join(folder, "tables.md"))
         check(done.returncode == 0, done.stderr)

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -104,6 +105,8 @@ def write(options, tables, missing, load):
 
 def main():
     options = parse(sys.argv[1:])
+    # As Ctrl-C: a program that is being measured would go on without an end.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options.python = python_with_torch()
     missing = []
 
