@@ -16,6 +16,7 @@
 #include "apps/node/new_folder.hpp"
 #include "messages/text/lower_case.hpp"
 #include "net/addresses.hpp"
+#include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tls/tls_certificates.hpp"
 
 namespace grapevine {
@@ -56,9 +57,7 @@ bool has_port(const std::string& name) {
 
 // The name or address in "node1:29400", "fd00::1:29400" or "[fd00::1]:29400"; empty: none is.
 std::string without_port(const std::string& name) {
-  const bool in_brackets = !name.empty() && name.front() == '[';
-  const std::string bare =
-      in_brackets ? name.substr(1, name.find(']') - 1) : name.substr(0, name.rfind(':'));
+  const std::string bare = tcp::split_port(name).host;
   const bool is_name = is_host_name(bare) && bare.find(':') == std::string::npos;
   return is_name || address_in_numbers(bare) ? bare : "";
 }

@@ -211,12 +211,21 @@ std::string join_address(const std::string& host, std::uint16_t port) {
 }
 
 Expected<std::pair<std::string, std::string>> split_address(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  if (colon == std::string::npos || colon == 0 || colon + 1 == address.size())
+  HostAndPort parts = split_port(address);
+  if (parts.host.empty() || !parts.port || parts.port->empty())
     return bad_input("\"" + address + "\" is not of the form host:port");
-  std::string host = address.substr(0, colon);
-  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  return std::make_pair(std::move(host), address.substr(colon + 1));
+  return std::make_pair(std::move(parts.host), *std::move(parts.port));
+}
+
+HostAndPort split_port(const std::string& text) {
+  const auto unwrapped = [](std::string host) {
+    const bool wrapped = host.size() >= 2 && host.front() == '[' && host.back() == ']';
+    return wrapped ? host.substr(1, host.size() - 2) : std::move(host);
+  };
+  const bool ends_in_brackets = !text.empty() && text.front() == '[' && text.back() == ']';
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos || ends_in_brackets) return {unwrapped(text), std::nullopt};
+  return {unwrapped(text.substr(0, colon)), text.substr(colon + 1)};
 }
 
 std::string address_of_peer(int descriptor) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -20,8 +21,16 @@ using Clock = std::chrono::steady_clock;
 
 // "host:port" and "[host]:port", as address() of the transport gives them.
 std::string join_address(const std::string& host, std::uint16_t port);
-// Errors (bad_input): anything else.
+// Errors (bad_input): anything else, also an empty host or port.
 Expected<std::pair<std::string, std::string>> split_address(const std::string& address);
+
+// The host of any text, and what follows its last colon; brackets around the host are left out, and
+// a colon inside them is none. "fd00::1" without brackets has the port "1".
+struct HostAndPort {
+  std::string host;                 // may be empty
+  std::optional<std::string> port;  // may be empty; none: no colon follows the host
+};
+HostAndPort split_port(const std::string& text);
 
 // This host's address towards the others, for a process that listens on all interfaces: that of the
 // default route; without one "127.0.0.1".

@@ -7,8 +7,10 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "net/addresses.hpp"
 #include "net/tcp/tcp_dial.hpp"
@@ -435,6 +437,29 @@ TEST(TcpAddress, SplitsWhatItJoins) {
     ASSERT_TRUE(parts.ok());
     EXPECT_EQ(parts->first, host);
     EXPECT_EQ(parts->second, "4711");
+  }
+}
+
+TEST(TcpAddress, TheHostIsFoundWithAndWithoutItsPort) {
+  struct Case {
+    std::string text, host;
+    std::optional<std::string> port;
+  };
+  for (const Case& c :
+       {Case{"node1:29400", "node1", "29400"}, Case{"node1:", "node1", ""},
+        Case{"node1", "node1", std::nullopt}, Case{"[fd00::1]:29400", "fd00::1", "29400"},
+        Case{"[fd00::1]:", "fd00::1", ""}, Case{"[fd00::1]", "fd00::1", std::nullopt},
+        Case{"fd00::1:29400", "fd00::1", "29400"}, Case{"fd00::1:x", "fd00::1", "x"},
+        Case{"", "", std::nullopt}, Case{":", "", ""}, Case{":80", "", "80"},
+        Case{"[", "[", std::nullopt}, Case{"[]", "", std::nullopt}, Case{"[]:80", "", "80"},
+        Case{"]:80", "]", "80"}}) {
+    const tcp::HostAndPort found = tcp::split_port(c.text);
+    EXPECT_EQ(found.host, c.host) << c.text;
+    EXPECT_EQ(found.port, c.port) << c.text;
+    const auto address = tcp::split_address(c.text);
+    EXPECT_EQ(address.ok(), !c.host.empty() && c.port && !c.port->empty()) << c.text;
+    const auto expected = std::make_pair(c.host, c.port.value_or(""));
+    EXPECT_TRUE(!address.ok() || *address == expected) << c.text;
   }
 }
 
