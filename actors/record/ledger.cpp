@@ -104,6 +104,12 @@ Expected<void> Ledger::load(const StateDict& state) {
   for (const auto* field :
        {&in_produced, &in_committed, &in_dropped, &in_bytes, &in_sent, &in_samples})
     if (!*field) return field->error();
+  // Subtracted, since the sum may exceed 64 bits.
+  if (*in_dropped > *in_produced - *in_committed)
+    return bad_input(
+        "the saved state has more gradients committed (" + std::to_string(*in_committed) +
+        ") and dropped (" + std::to_string(*in_dropped) + ") than produced (" +
+        std::to_string(*in_produced) + "): the checkpoint is damaged, resume from another one");
   produced = *in_produced;
   committed = *in_committed;
   dropped = *in_dropped;

@@ -30,8 +30,8 @@ struct Ledger {
   void count(const Event& event);
   void merge(const Ledger& other);
   StateDict save() const;
-  // Errors (bad_input): entries that are missing or are no counts; the ledger must not be used
-  // then.
+  // Errors (bad_input): entries that are missing or are no counts, or more gradients committed and
+  // dropped than produced; the ledger must not be used then.
   Expected<void> load(const StateDict& state);
 };
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <tuple>
 
@@ -25,6 +26,7 @@ Ledger ledger_from(std::int64_t first) {
        {&ledger.produced, &ledger.committed, &ledger.dropped, &ledger.samples, &ledger.sent,
         &ledger.received, &ledger.sent_before})
     *figure = next++;
+  ledger.produced += ledger.committed + ledger.dropped;
   ledger.bytes_sent = static_cast<std::uint64_t>(next++);
   ledger.staleness = {{0, next}, {3, next + 1}};
   ledger.contributed = {{-1, next + 2}, {2, next + 3}};
@@ -75,7 +77,7 @@ TEST(Ledger, ACountBelow0IsRefused) {
     StateDict saved = ledger_from(10).save();
     ASSERT_EQ(saved.entries().count(name), 1U) << name;
     saved.put(name, std::int64_t{0});
-    EXPECT_TRUE(Ledger().load(saved).ok()) << name;
+    EXPECT_EQ(Ledger().load(saved).ok(), name != "produced") << name;
     saved.put(name, std::int64_t{-1});
     const auto result = Ledger().load(saved);
     ASSERT_FALSE(result.ok()) << name;
@@ -87,6 +89,32 @@ TEST(Ledger, ACountBelow0IsRefused) {
     StateDict saved = ledger_from(10).save();
     saved.put(name, std::int64_t{1});
     EXPECT_FALSE(Ledger().load(saved).ok()) << name;
+  }
+}
+
+TEST(Ledger, MoreGradientsCommittedAndDroppedThanProducedAreRefused) {
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  struct Counts {
+    std::int64_t produced, committed, dropped;
+    bool fits;
+  };
+  for (const Counts& counts :
+       {Counts{5, 2, 3, true}, Counts{5, 5, 0, true}, Counts{0, 0, 0, true},
+        Counts{kMost, kMost - 1, 1, true}, Counts{5, 2, 4, false}, Counts{5, 6, 0, false},
+        Counts{0, 0, 1, false}, Counts{0, kMost, kMost, false}}) {
+    StateDict saved = ledger_from(10).save();
+    saved.put("produced", counts.produced);
+    saved.put("committed", counts.committed);
+    saved.put("dropped", counts.dropped);
+    const auto result = Ledger().load(saved);
+    SCOPED_TRACE(std::to_string(counts.committed) + " and " + std::to_string(counts.dropped) +
+                 " of " + std::to_string(counts.produced));
+    EXPECT_EQ(result.ok(), counts.fits);
+    if (result.ok()) continue;
+    EXPECT_EQ(result.error().code, Errc::bad_input);
+    EXPECT_THAT(result.error().message,
+                testing::AllOf(testing::HasSubstr("than produced"),
+                               testing::HasSubstr("resume from another one")));
   }
 }
 
