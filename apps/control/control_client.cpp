@@ -14,6 +14,7 @@
 #include <optional>
 #include <utility>
 
+#include "actors/record/files.hpp"
 #include "apps/console/files/run_files.hpp"
 #include "apps/console/json_text.hpp"
 #include "apps/console/verb_options.hpp"
@@ -46,6 +47,17 @@ Error ended(const std::string& folder) {
                    (summary ? ": it has ended, see its summary.json"
                             : " on this machine: it has ended, or it runs on another one; between "
                               "machines give HOST:PORT of 'train --control'"));
+}
+
+// A run has the folder, and listens at no socket in it.
+Error not_ready(const std::string& folder) {
+  std::error_code ignored;
+  const bool took_steps = fs::exists(fs::path(folder) / "metrics.csv", ignored);
+  return {Errc::failed,
+          "the run in '" + folder + "' does not answer: it is starting" +
+              (took_steps ? ", or has ended training and writes its last files" : "") +
+              ": ask again in a moment; one on another machine answers at HOST:PORT of "
+              "'train --control'"};
 }
 
 std::string socket_path(const FileDescriptor& folder) {
@@ -93,6 +105,7 @@ struct ControlClient::Impl {
   FileDescriptor folder;
   bool tls = false;
   Clock::time_point asked_at;  // the last request
+  bool answered = false;       // any of the requests
   bool alerted = false;        // the last connection ended by a TLS alert, from either side
   std::string compared_host;   // of which the certificate has to be; empty: of any
   std::string mismatch;        // why it is of none
@@ -175,10 +188,13 @@ struct ControlClient::Impl {
     if (socket == Socket::other_user)
       return bad_input("the run in '" + target +
                        "' belongs to another user: only that one may ask and change it");
+    // The socket may be that of an earlier run.
+    if (secret.empty() && !answered && is_locked(target)) return not_ready(target);
     return secret.empty() ? ended(target) : no_run();
   }
   Error no_run() const {
-    return bad_input("no run listens at " + target + ": it has ended, or has no --control there");
+    return bad_input("no run listens at " + target +
+                     ": it is still starting, has ended, or has no --control there");
   }
   bool listens() const {
     const auto answer = http->Get("/v1/nonce");
@@ -228,6 +244,7 @@ struct ControlClient::Impl {
     const auto answer = method == "GET" ? http->Get(path, headers)
                                         : http->Post(path, headers, body, "application/json");
     if (!answer) return no_answer(answer.error());
+    answered = true;
     return checked(nonce, *answer);
   }
 
@@ -259,6 +276,7 @@ Expected<ControlClient> ControlClient::find(const std::string& target,
   std::unique_ptr<Impl> impl;
   if (fs::is_directory(target, ignored)) {
     const bool listens = fs::is_socket(fs::path(target) / kControlSocket, ignored);
+    if (!listens && is_locked(target)) return not_ready(target);
     if (!listens && !is_run(target)) return no_run_there(target);
     if (!listens) return ended(target);
     // A path of any length: see ControlServer.

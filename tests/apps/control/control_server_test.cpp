@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/record/files.hpp"
 #include "apps/control/control_client.hpp"
 #include "apps/control/control_nonces.hpp"
 #include "apps/control/control_proof.hpp"
@@ -295,6 +296,37 @@ TEST(ControlClient, AStoppedProcessHasNotEnded) {
   stopped.socket.reset();
   EXPECT_EQ(error_of().code, Errc::bad_input);
   EXPECT_THAT(error_of().message, HasSubstr("has ended"));
+}
+
+// A run has its folder from its start to its end, and listens there in between.
+TEST(ControlClient, ARunThatIsStartingHasNotEnded) {
+  const TemporaryDirectory folder;
+  const auto error_of = [&folder] {
+    auto client = ControlClient::find(folder.path().string(), [](const char*) { return ""; });
+    if (!client) return client.error();
+    const auto status = client->status();
+    EXPECT_FALSE(status.ok());
+    return status.error();
+  };
+  EXPECT_THAT(error_of().message, HasSubstr("is not the folder of a run"));
+  FolderLock run = *lock_folder(folder.path());
+  ASSERT_NE(run, nullptr) << "the file system has no locks";
+  EXPECT_EQ(error_of().code, Errc::failed);
+  EXPECT_THAT(error_of().message, HasSubstr("does not answer: it is starting: ask again"));
+  std::ofstream(folder.path() / "metrics.csv") << "\n";
+  EXPECT_THAT(error_of().message, HasSubstr("starting, or has ended training and writes its last"));
+  sockaddr_un left{};  // of an earlier run
+  left.sun_family = AF_UNIX;
+  (folder.path() / "control.sock").string().copy(left.sun_path, sizeof left.sun_path - 1);
+  {
+    const FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM, 0));
+    ASSERT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&left), sizeof left), 0);
+  }
+  EXPECT_EQ(error_of().code, Errc::failed);
+  EXPECT_THAT(error_of().message, HasSubstr("ask again"));
+  run.reset();
+  EXPECT_EQ(error_of().code, Errc::bad_input);
+  EXPECT_THAT(error_of().message, HasSubstr("it has ended"));
 }
 
 // Longer than what the connection holds, so that the client still writes when process 0 ends.
