@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "actors/unexpected_messages.hpp"
 #include "messages/text/log_limit.hpp"
 
 namespace grapevine {
@@ -34,6 +35,7 @@ NodeAgentActor::behavior_type node_agent(NodeAgentActor::pointer self, NodeAgent
   const auto agent = std::make_shared<Agent>();
   agent->config = std::move(config);
   ignore_foreign_exits(self);
+  ignore_unexpected_messages(*self);
   self->set_down_handler([agent](const caf::down_msg& down) {
     if (agent->pool && down.source == agent->pool) agent->lose_pool(PoolGone::died);
   });

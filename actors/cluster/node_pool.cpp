@@ -9,6 +9,7 @@
 
 #include "actors/clock_time.hpp"
 #include "actors/cluster/node_agent.hpp"
+#include "actors/unexpected_messages.hpp"
 #include "messages/exit_code.hpp"
 #include "messages/text/control_characters.hpp"
 #include "net/addresses.hpp"
@@ -748,6 +749,7 @@ NodePoolActor::behavior_type node_pool(NodePoolActor::stateful_pointer<NodePoolS
   NodePoolState& state = self->state;
   state.init(self, std::move(config));
   ignore_foreign_exits(self);
+  ignore_unexpected_messages(*self);
   self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down.source); });
   return {
       [&state](const Greet& greet) { return state.on_greet(greet); },

@@ -3,11 +3,13 @@
 #include <utility>
 
 #include "actors/cluster/node_agent.hpp"
+#include "actors/unexpected_messages.hpp"
 
 namespace grapevine {
 
 NodePoolActor::behavior_type node_redirector(NodePoolActor::pointer self, std::string first) {
   ignore_foreign_exits(self);
+  ignore_unexpected_messages(*self);
   const Error error =
       bad_input("that node belongs to the nodes of " + first + ": give that address");
   return {

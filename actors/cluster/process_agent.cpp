@@ -3,6 +3,7 @@
 #include "actors/clock_time.hpp"
 #include "actors/record/close_trace.hpp"
 #include "actors/record/resume_hint.hpp"
+#include "actors/unexpected_messages.hpp"
 #include "messages/text/exception_line.hpp"
 
 namespace grapevine {
@@ -111,6 +112,7 @@ LocalProcessAgent::behavior_type process_agent(
     LocalProcessAgent::stateful_pointer<ProcessAgentState> self, ProcessAgentConfig config) {
   ProcessAgentState& state = self->state;
   state.init(self, std::move(config));
+  ignore_unexpected_messages(*self);
   self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down); });
   self->set_exception_handler([&state](std::exception_ptr& problem) -> caf::error {
     state.on_exception(problem);

@@ -10,6 +10,7 @@
 #include "actors/cluster/dial.hpp"
 #include "actors/cluster/join/join_proof.hpp"
 #include "actors/run/validate.hpp"
+#include "actors/unexpected_messages.hpp"
 
 namespace grapevine {
 namespace {
@@ -415,6 +416,7 @@ RendezvousActor::behavior_type rendezvous_host(
     RendezvousActor::stateful_pointer<RendezvousState> self, RendezvousConfig config) {
   RendezvousState& state = self->state;
   state.init(self, std::move(config));
+  ignore_unexpected_messages(*self);
   self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down); });
   return {
       [&state](Join& join) { return state.on_join(join); },

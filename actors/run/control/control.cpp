@@ -6,6 +6,7 @@
 
 #include "actors/clock_time.hpp"
 #include "actors/run/validate.hpp"
+#include "actors/unexpected_messages.hpp"
 #include "messages/text/control_characters.hpp"
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AttachControl)
@@ -102,6 +103,7 @@ ControlActor::behavior_type control(ControlActor::stateful_pointer<ControlState>
                                     const ControlConfig& config) {
   ControlState& state = self->state;
   state.init(self, config);
+  ignore_unexpected_messages(*self);
   return {
       [&state](AttachControl& attach) { state.attach(std::move(attach.supervisor)); },
       [&state](const StepReport& report) { state.on_step(report); },

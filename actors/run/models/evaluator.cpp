@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/unexpected_messages.hpp"
 #include "messages/text/exception_line.hpp"
 
 namespace grapevine {
@@ -212,6 +213,7 @@ EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<Evaluat
                                         EvaluatorConfig config) {
   EvaluatorState& state = self->state;
   state.config = std::move(config);
+  ignore_unexpected_messages(*self);
   const std::shared_ptr<Compute> compute = std::move(state.config.compute);
   state.needs_buffers = compute->initial_buffers().numel() > 0;
   for (Rank rank = 0; rank < state.config.ranks - state.config.servers; ++rank)

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "actors/run/models/model_transfer.hpp"
+#include "actors/unexpected_messages.hpp"
 #include "messages/text/exception_line.hpp"
 
 namespace grapevine {
@@ -182,6 +183,7 @@ ModelFetcherActor::behavior_type model_fetcher(
     ModelFetcherActor::stateful_pointer<ModelFetcherState> self, ModelFetcherConfig config) {
   ModelFetcherState& state = self->state;
   state.init(self, std::move(config));
+  ignore_unexpected_messages(*self);
   self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down.source); });
   return {[&state](FetchModel& order) { return state.on_fetch(order); },
           [&state](const StatePart& part) { state.on_part(part); },

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "actors/run/models/model_transfer.hpp"
+#include "actors/unexpected_messages.hpp"
 #include "messages/text/exception_line.hpp"
 
 namespace grapevine {
@@ -101,6 +102,7 @@ ModelSenderActor::behavior_type model_sender(
     ModelSenderActor::stateful_pointer<ModelSenderState> self, ModelSenderConfig config) {
   ModelSenderState& state = self->state;
   state.init(std::move(config));
+  ignore_unexpected_messages(*self);
   return {[&state](EpochModel& model) { state.on_keep(model); },
           [&state](const SendModel& order) { return state.on_send(order); },
           [&state](const ReleaseModel& model) { state.on_release(model); }};

@@ -207,6 +207,25 @@ TEST_F(HostileProcess, RanksOutsideTheRunAreIgnored) {
   for (const Rank rank : heard_->steps) EXPECT_TRUE(rank == 0 || rank == 1) << rank;
 }
 
+// Which CAF by itself prints, each with its content.
+TEST_F(HostileProcess, MessagesThatAnActorDoesNotTakeHaveOneLine) {
+  testing::internal::CaptureStdout();
+  const std::vector<std::string> line = {"ignored a message that the actor 'supervisor'"};
+  // The line has a limit for the whole process: others may have had it before.
+  for (int i = 0; i < 30 && log_.count(line) == 0; ++i) {
+    for (int message = 0; message < 50; ++message) {
+      attack(Ping{});
+      attack(RunEnded{true, {Errc::failed, "text of another process"}, false, ""});
+    }
+    await_victim();
+  }
+  EXPECT_GE(log_.count(line), 1U) << log_.text();
+  const RunResult result = end_in_order();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_LE(log_.count(line), 10U) << log_.text();
+  EXPECT_EQ(testing::internal::GetCapturedStdout().find("unexpected"), std::string::npos);
+}
+
 TEST_F(HostileProcess, SizesThatAreNotThereAreNotBelieved) {
   attack(LyingReport{{std::int64_t{1} << 34}});  // 2^36 bytes
   attack(LyingReport{{std::int64_t{1} << 61}});  // 2^63 bytes
