@@ -1,7 +1,5 @@
 #include "actors/cluster/dial.hpp"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -68,16 +66,6 @@ Expected<Found> ask_for_actor(caf::actor_system& system, const Receiver& receive
   return answer.get();
 }
 
-// Drops the probes that their other end has closed: they are of no more use. A proxy may close one
-// at each attempt.
-void drop_closed(OpenProbes& probes) {
-  const auto closed = [](const FileDescriptor& probe) {
-    pollfd state{probe.get(), POLLRDHUP, 0};
-    return ::poll(&state, 1, 0) > 0;
-  };
-  probes.erase(std::remove_if(probes.begin(), probes.end(), closed), probes.end());
-}
-
 // The remaining time of one attempt.
 using TimeLeft = std::function<Duration()>;
 
@@ -86,12 +74,6 @@ Expected<Found> find_plainly(caf::actor_system& system, const DialConfig& config
   auto listens =
       tcp::probe(config.host, config.port, std::min(kProbeTimeout, left()), config.cancelled);
   if (!listens) return listens.error();
-  const int socket = ::fcntl(listens->socket.get(), F_DUPFD_CLOEXEC, 0);
-  FileDescriptor unused(socket);
-  if (config.probes) {
-    drop_closed(*config.probes);
-    config.probes->push_back(std::move(listens->socket));
-  }
   // The address is given in numbers, since CAF looks names up without a limit; but CAF forgets the
   // zone of an address.
   const bool has_zone = listens->host.find('%') != std::string::npos;
@@ -100,7 +82,8 @@ Expected<Found> find_plainly(caf::actor_system& system, const DialConfig& config
                                                has_zone ? config.host : listens->host, config.port),
                              config, std::min(kGreetingTimeout, left()));
   if (found || found.error().code == Errc::failed) return found;
-  if (!tcp::answers_with_tls(std::move(unused), std::min(kProbeTimeout, left()), config.cancelled))
+  if (!tcp::answers_with_tls(std::move(listens->socket), std::min(kProbeTimeout, left()),
+                             config.cancelled))
     return found;
   return Error{Errc::protocol, "it uses TLS and this process does not: give --tls to all or none"};
 }

@@ -6,7 +6,6 @@
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <caf/all.hpp>
 
@@ -64,20 +63,13 @@ Expected<Result> ask_actor(caf::actor_system& system, const Handle& receiver, Du
   return answer.get();
 }
 
-// Connections that only tested whether a process listens. The process there uses CAF, which cleans
-// up after a closed connection some time later, by its descriptor: a new connection with the same
-// descriptor would be lost. So they stay open as long as this object lives, while others connect;
-// those that the other end has closed go with the next attempt.
-using OpenProbes = std::vector<FileDescriptor>;
-
 struct DialConfig {
   std::string name;  // of the dialled process, for the log: "process 0"
   std::string host;
   std::uint16_t port = 0;
   Duration timeout{0};
   Cancelled cancelled;
-  std::shared_ptr<OpenProbes> probes = nullptr;  // takes them; null: they are closed at once
-  std::shared_ptr<const tcp::TlsContext> tls = nullptr;  // null: without TLS, else no probes
+  std::shared_ptr<const tcp::TlsContext> tls = nullptr;  // null: without TLS
 };
 
 // The actor that is published there, with the interface `interface`. Tries again, ever more rarely,

@@ -93,11 +93,9 @@ Error asked_to_stop(const ClusterConfig& cluster) {
 bool is_cancelled(const ClusterConfig& cluster) { return cluster.cancelled && cluster.cancelled(); }
 
 // The coordinator may start later than the others.
-Expected<RendezvousActor> find_rendezvous(caf::actor_system& system, const ClusterConfig& cluster,
-                                          const std::shared_ptr<OpenProbes>& probes) {
-  auto found =
-      dial<RendezvousActor>(system, {"process 0", cluster.head_host, cluster.head_port,
-                                     cluster.timeout, cluster.cancelled, probes, cluster.tls});
+Expected<RendezvousActor> find_rendezvous(caf::actor_system& system, const ClusterConfig& cluster) {
+  auto found = dial<RendezvousActor>(system, {"process 0", cluster.head_host, cluster.head_port,
+                                              cluster.timeout, cluster.cancelled, cluster.tls});
   if (found) return found;
   if (is_cancelled(cluster)) return asked_to_stop(cluster);
   if (found.error().code == Errc::protocol)  // time would change nothing
@@ -252,9 +250,8 @@ Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
                           const SupervisorActor& supervisor, const ProcessAgentActor& agent,
                           const BeginRun& crew, KnownLosses& losses) {
   const ClusterConfig& cluster = *config.cluster;
-  const auto probes = std::make_shared<OpenProbes>();  // until all have joined
   auto found = cluster.process == 0 ? open_rendezvous(system, config, supervisor, crew)
-                                    : find_rendezvous(system, cluster, probes);
+                                    : find_rendezvous(system, cluster);
   if (!found) return found.error();
   const std::string nonce = random_hex(kNonceBytes);
   auto admission = ask(system, config, *found, agent, nonce);

@@ -39,10 +39,9 @@ Expected<PoolJobControl> find_pool_job(const std::string& host, std::uint16_t po
   caf::actor_system_config config;
   configure_for_nodes(config, kPoolSilence);
   caf::actor_system system{config};
-  const auto probes = std::make_shared<OpenProbes>();
   const ListenAddress first{host, port};
-  auto pool = dial<NodePoolActor>(
-      system, {"the first node", host, port, kPoolDialTimeout, {}, probes, tls});
+  auto pool =
+      dial<NodePoolActor>(system, {"the first node", host, port, kPoolDialTimeout, {}, tls});
   if (!pool) return no_first_node(first, pool.error());
   const auto place = ask_pool(system, *pool, secret);
   if (!place)

@@ -184,9 +184,9 @@ Expected<void> NodeService::greet() {
 }
 
 Expected<void> NodeService::find_pool() {
-  auto found = dial<NodePoolActor>(*system_, {"the first node", first_->host, first_->port,
-                                              from_seconds(options_.join_timeout_s),
-                                              [this] { return stop_asked(); }, probes_, tls_});
+  auto found = dial<NodePoolActor>(
+      *system_, {"the first node", first_->host, first_->port,
+                 from_seconds(options_.join_timeout_s), [this] { return stop_asked(); }, tls_});
   if (!found) return no_first_node(*first_, found.error());
   pool_ = *std::move(found);
   return {};

@@ -98,7 +98,6 @@ class NodeService {
 
   // Last: its actors use the members above, and end with it.
   caf::actor_system_config system_config_;
-  const std::shared_ptr<OpenProbes> probes_ = std::make_shared<OpenProbes>();
   std::optional<caf::actor_system> system_;
   NodePoolActor pool_;
   SealedSession session_;  // with it; its `from` is the agent's

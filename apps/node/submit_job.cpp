@@ -18,6 +18,7 @@
 #include "actors/cluster/node_agent.hpp"
 #include "actors/cluster/node_layout.hpp"
 #include "actors/cluster/output/line_parts.hpp"
+#include "actors/unexpected_messages.hpp"
 #include "apps/console/event_queue.hpp"
 #include "apps/console/line_writer.hpp"
 #include "apps/console/signal_pipe.hpp"
@@ -107,7 +108,7 @@ class Submitter {
   Expected<void> find_pool() {
     auto found = dial<NodePoolActor>(
         *system_, {"the first node", first_.host, first_.port, submission_.timeout,
-                   [this] { return stop_asked(); }, probes_, submission_.tls});
+                   [this] { return stop_asked(); }, submission_.tls});
     if (!found && stop_) return Error{Errc::failed, "asked to stop before the job was submitted"};
     if (!found) return no_first_node(first_, found.error());
     pool_ = *std::move(found);
@@ -123,6 +124,7 @@ class Submitter {
     to_pool_ = std::move(session->to);
     const auto from = std::make_shared<SealReader>(std::move(session->from));
     listener_ = system_->spawn([this, from, pool = pool_](SubmitterActor::pointer self) {
+      ignore_unexpected_messages(*self);
       self->monitor(pool);
       ignore_foreign_exits(self);
       self->set_down_handler([this, pool = pool.address()](const caf::down_msg& down) {
@@ -212,7 +214,6 @@ class Submitter {
 
   // Last: its actors use the members above, and end with it.
   caf::actor_system_config system_config_;
-  const std::shared_ptr<OpenProbes> probes_ = std::make_shared<OpenProbes>();
   std::optional<caf::actor_system> system_;
   SubmitterActor listener_;
   NodePoolActor pool_;

@@ -28,6 +28,7 @@ Expected<void> BaspGuard::take(const void* bytes, std::size_t count) {
       const std::size_t passed = std::min<std::size_t>(count, payload_);
       payload_ -= static_cast<std::uint32_t>(passed);
       next += passed, count -= passed;
+      complete_ = complete_ || payload_ == 0;
       continue;
     }
     const std::size_t copied = std::min(count, header_.size() - filled_);
@@ -58,6 +59,7 @@ Expected<void> BaspGuard::check_header() {
   if (payload_ > kMostPayloadBytes)
     return Error{Errc::protocol, "it sends a message of more than " +
                                      std::to_string(kMostPayloadBytes >> 20) + " MiB"};
+  complete_ = complete_ || payload_ == 0;
   return {};
 }
 

@@ -26,6 +26,8 @@ class BaspGuard {
   // The next bytes of the connection, in pieces of any size. Errors (protocol): the connection is
   // to be ended; the text is one of a few. Bytes after an error are of no use.
   Expected<void> take(const void* bytes, std::size_t count);
+  // Whether a whole message has been taken, with its payload.
+  bool has_message() const { return complete_; }
 
  private:
   Expected<void> check_start() const;
@@ -33,6 +35,7 @@ class BaspGuard {
 
   const First first_;
   bool greeted_ = false;                    // the first header has been taken
+  bool complete_ = false;                   // and the payload behind it
   std::array<unsigned char, 32> header_{};  // of the current message
   std::size_t filled_ = 0;                  // bytes of header_
   std::uint32_t payload_ = 0;               // bytes of the current payload that are to come

@@ -8,6 +8,7 @@
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 
+#include "actors/cluster/secure/silent_connections.hpp"
 #include "messages/expected.hpp"
 #include "net/tcp/tls/tls_context.hpp"
 
@@ -17,6 +18,7 @@ struct PublishConfig {
   std::string host;                                      // empty: all interfaces, by IPv6 and IPv4
   std::uint16_t port = 0;                                // 0: any that is free
   std::shared_ptr<const tcp::TlsContext> tls = nullptr;  // null: without TLS
+  SilentConnections::Limits silence = {};                // without TLS; with it: see TlsAcceptor
 };
 
 Expected<std::uint16_t> publish_on_port(caf::actor_system& system,

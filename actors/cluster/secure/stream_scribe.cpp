@@ -28,7 +28,12 @@ class StreamPolicy {
         stream_(std::move(stream)),
         peer_(tcp::address_of_peer(stream_->descriptor())),
         config_(std::move(config)),
-        guard_(config_.first) {}
+        guard_(config_.first) {
+    if (config_.silent) silent_ = config_.silent->add(stream_->descriptor(), peer_, now());
+  }
+  ~StreamPolicy() { end_silence(); }
+  StreamPolicy(const StreamPolicy&) = delete;
+  StreamPolicy& operator=(const StreamPolicy&) = delete;
 
   rw_state read_some(std::size_t& result, native_socket /*socket*/, void* into, std::size_t size) {
     const iovec part{into, size};
@@ -37,6 +42,8 @@ class StreamPolicy {
     blocked_ = moved.blocked;
     if (moved.bytes == 0 && (moved.ended || !moved.blocked)) return failed(moved);
     if (auto taken = guard_.take(into, moved.bytes); !taken) return refused(taken.error().message);
+    if (guard_.has_message()) end_silence();
+    if (config_.silent) config_.silent->end_overdue(now());
     return rw_state::success;
   }
 
@@ -61,13 +68,17 @@ class StreamPolicy {
   }
 
  private:
+  SilentConnections::Time now() const { return system_.clock().now(); }
+  void end_silence() {
+    if (silent_ > 0) config_.silent->remove(std::exchange(silent_, 0));
+  }
   rw_state failed(const tcp::Moved& moved) const {
     if (!moved.error.empty())
       spdlog::info("control: the connection with {} is lost: {}", peer_, moved.error);
     return rw_state::failure;
   }
   rw_state refused(const std::string& why) const {
-    if (const auto more = config_.limits->admit(why, system_.clock().now()))
+    if (const auto more = config_.limits->admit(why, now()))
       spdlog::warn("control: dropped a connection from {}: {}{}", peer_, why, *more);
     return rw_state::failure;
   }
@@ -77,8 +88,9 @@ class StreamPolicy {
   const std::string peer_;
   const ScribeConfig config_;
   BaspGuard guard_;
-  bool blocked_ = true;    // the last read took all that was there
-  std::size_t taken_ = 0;  // of the bytes that CAF offers, by the stream
+  std::int64_t silent_ = 0;  // its number among the silent ones; 0: it is none
+  bool blocked_ = true;      // the last read took all that was there
+  std::size_t taken_ = 0;    // of the bytes that CAF offers, by the stream
 };
 
 class StreamScribe final : public caf::io::scribe {
@@ -133,6 +145,17 @@ caf::io::scribe_ptr make_stream_scribe(caf::actor_system& system,
   const int socket = ::fcntl(stream->descriptor(), F_DUPFD_CLOEXEC, 0);
   if (socket < 0) return nullptr;
   return caf::make_counted<StreamScribe>(system, socket, std::move(stream), std::move(config));
+}
+
+caf::io::scribe_ptr accept_stream_scribe(caf::actor_system& system,
+                                         std::unique_ptr<tcp::Stream> stream, ScribeConfig config) {
+  const std::shared_ptr<LogLimits> limits = config.limits;
+  auto scribe = make_stream_scribe(system, std::move(stream), std::move(config));
+  if (scribe) return scribe;
+  const std::string why = "no descriptor is free";
+  if (const auto more = limits->admit(why, system.clock().now()))
+    spdlog::warn("control: a connection is dropped: {}{}", why, *more);
+  return nullptr;
 }
 
 }  // namespace grapevine

@@ -7,6 +7,7 @@
 #include <caf/io/network/default_multiplexer.hpp>
 
 #include "actors/cluster/secure/basp_guard.hpp"
+#include "actors/cluster/secure/silent_connections.hpp"
 #include "messages/text/log_limits.hpp"
 #include "net/tcp/tcp_stream.hpp"
 
@@ -22,14 +23,19 @@ std::int64_t next_handle();
 
 // A connection of the middleman over a stream whose handshake, if any, is complete. A BaspGuard
 // reads what arrives: bytes that are no messages, and messages that are too long, end the
-// connection, with a line of the log within `limits`, those of the listener. Errors: null, where
-// the process has no further descriptor.
+// connection, with a line of the log within `limits`, those of the listener. Null where the process
+// has no further descriptor.
 struct ScribeConfig {
   BaspGuard::First first = BaspGuard::First::greeting_of_dialling_side;
   bool buffers = false;  // the stream may hold bytes for which its socket is not readable: TLS
   std::shared_ptr<LogLimits> limits;
+  // Of the listener, for connections that may be silent at first; null: the other side is known.
+  std::shared_ptr<SilentConnections> silent = nullptr;
 };
 caf::io::scribe_ptr make_stream_scribe(caf::actor_system& system,
                                        std::unique_ptr<tcp::Stream> stream, ScribeConfig config);
+// The same for a listener: where no descriptor is free, a line of the log says so within `limits`.
+caf::io::scribe_ptr accept_stream_scribe(caf::actor_system& system,
+                                         std::unique_ptr<tcp::Stream> stream, ScribeConfig config);
 
 }  // namespace grapevine

@@ -1,7 +1,5 @@
 #include "actors/cluster/secure/tls_doorman.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <utility>
 
 #include <caf/all.hpp>
@@ -40,10 +38,10 @@ class TlsDoorman final : public caf::io::doorman {
 
   void admit(std::unique_ptr<tcp::Stream> stream) {
     if (detached()) return;
-    auto scribe = make_stream_scribe(
+    auto scribe = accept_stream_scribe(
         system_, std::move(stream),
         {BaspGuard::First::greeting_of_dialling_side, /*buffers=*/true, limits_});
-    if (!scribe) return spdlog::warn("control: a connection is dropped: no descriptor is free");
+    if (!scribe) return;
     const auto handle = scribe->hdl();
     parent()->add_scribe(std::move(scribe));
     doorman::new_connection(&middleman_loop(system_), handle);

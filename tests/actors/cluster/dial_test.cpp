@@ -1,15 +1,9 @@
 // Finding an actor, and asking one that does not answer.
 #include "actors/cluster/dial.hpp"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
-#include <atomic>
 #include <chrono>
-#include <memory>
-#include <thread>
 
 #include <caf/io/all.hpp>
 
@@ -89,56 +83,6 @@ TEST(Dial, AnActorOfAnotherKindIsRefusedAtOnce) {
   caf::anon_send_exit(other, caf::exit_reason::user_shutdown);
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code, Errc::protocol) << found.error().message;
-}
-
-// Closed earlier, it could take another process's new connection with it (see OpenProbes).
-TEST(Dial, ItsProbeStaysOpenAsLongAsTheCallerWants) {
-  caf::actor_system_config here_config, there_config;
-  here_config.load<caf::io::middleman>();
-  there_config.load<caf::io::middleman>();
-  caf::actor_system here{here_config}, there{there_config};
-  const auto other = there.spawn(silent, false);
-  const auto port = there.middleman().publish(other, 0, "127.0.0.1");
-  ASSERT_TRUE(port);
-  const auto probes = std::make_shared<OpenProbes>();
-  static_cast<void>(dial<ProcessAgentActor>(
-      here, {"it", "127.0.0.1", *port, std::chrono::seconds(5), nullptr, probes}));
-  caf::anon_send_exit(other, caf::exit_reason::user_shutdown);
-  ASSERT_EQ(probes->size(), 1U);
-  sockaddr_in peer{};
-  socklen_t size = sizeof peer;
-  ASSERT_EQ(::getpeername(probes->front().get(), reinterpret_cast<sockaddr*>(&peer), &size), 0);
-  EXPECT_EQ(ntohs(peer.sin_port), *port);
-}
-
-// A proxy, or a tunnel, while the process behind it is absent.
-TEST(Dial, ProbesThatTheOtherEndHasClosedDoNotAddUp) {
-  const FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in own{};
-  own.sin_family = AF_INET;
-  own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof own;
-  auto* const address = reinterpret_cast<sockaddr*>(&own);
-  ASSERT_EQ(::bind(listener.get(), address, size), 0);
-  ASSERT_EQ(::listen(listener.get(), 16), 0);
-  ASSERT_EQ(::getsockname(listener.get(), address, &size), 0);
-  std::atomic<int> accepted{0};
-  std::thread proxy([&] {
-    while (FileDescriptor(::accept(listener.get(), nullptr, nullptr)).get() >= 0) ++accepted;
-  });
-  caf::actor_system_config config;
-  config.load<caf::io::middleman>();
-  caf::actor_system system{config};
-  const auto probes = std::make_shared<OpenProbes>();
-  constexpr int kConnections = 10;  // of five attempts
-  const auto found =
-      dial<ProcessAgentActor>(system, {"it", "127.0.0.1", ntohs(own.sin_port), kDeadline,
-                                       [&] { return accepted >= kConnections; }, probes});
-  ::shutdown(listener.get(), SHUT_RDWR);
-  proxy.join();
-  EXPECT_FALSE(found.ok());
-  EXPECT_GE(accepted, kConnections);
-  EXPECT_LE(probes->size(), 2U);
 }
 
 }  // namespace dial_test

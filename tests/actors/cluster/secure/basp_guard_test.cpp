@@ -51,6 +51,7 @@ TEST(BaspGuard, MessagesPassHoweverTheyAreCut) {
       const auto taken = guard.take(bytes.data() + at, count);
       ASSERT_TRUE(taken.ok()) << taken.error().message << " at " << at;
       at += count;
+      EXPECT_EQ(guard.has_message(), at >= 32 + greeting) << "at " << at;
     }
     // Afterwards it is at the start of a message.
     EXPECT_FALSE(take(guard, "\x7f").ok());

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <caf/all.hpp>
@@ -27,6 +30,10 @@ class WithLog {
 
 class PlainPort : protected WithLog, public PublishedEcho {
  protected:
+  // Nobody is silent for too long, unless a test is about that.
+  explicit PlainPort(const SilentConnections::Limits& silence = {256, std::chrono::hours(1)})
+      : PublishedEcho(nullptr, nullptr, silence) {}
+
   static void send_bytes(const FileDescriptor& socket, const std::string& bytes) {
     ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
@@ -98,6 +105,66 @@ TEST_F(PlainPort, ASilentConnectionHasNoLine) {
   { const FileDescriptor gone = connected(); }
   expect_unharmed();
   EXPECT_EQ(log_.count({"dropped a connection"}), 0U) << log_.text();
+}
+
+// How many of the connections the other side has closed.
+int count_ended(const std::vector<FileDescriptor>& sockets) {
+  int ended = 0;
+  for (const FileDescriptor& socket : sockets) {
+    char buffer[4096];
+    ssize_t got = 1;
+    while (got > 0) got = ::recv(socket.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+    ended += got == 0 || errno == ECONNRESET;
+  }
+  return ended;
+}
+
+template <class Condition>
+bool wait_until(const Condition& holds) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!holds() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return holds();
+}
+
+// Room for two that are silent.
+class CrowdedPort : public PlainPort {
+ protected:
+  CrowdedPort() : PlainPort({2, std::chrono::hours(1)}) {}
+};
+
+TEST_F(CrowdedPort, SilentConnectionsTakeNoMoreThanTheirRoom) {
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 10; ++i) silent.push_back(connected());
+  EXPECT_TRUE(wait_until([&] { return count_ended(silent) >= 8; })) << count_ended(silent);
+  EXPECT_TRUE(log_.wait_for(
+      {"control: dropped a connection from 127.0.0.1", "2 others have sent nothing yet"}))
+      << log_.text();
+  EXPECT_EQ(there_.ask(proxy_, "still there"), "still there");
+  silent.clear();
+  expect_unharmed();
+}
+
+// Silence ends soon.
+class ImpatientPort : public PlainPort {
+ protected:
+  ImpatientPort() : PlainPort({256, std::chrono::milliseconds(50)}) {}
+};
+
+TEST_F(ImpatientPort, AConnectionThatStaysSilentIsEnded) {
+  std::vector<FileDescriptor> silent;
+  silent.push_back(connected());
+  const FileDescriptor slow = connected();
+  silent.push_back(FileDescriptor(::dup(slow.get())));
+  send_bytes(slow, header(1, 100) + "half a greeting");
+  EXPECT_TRUE(wait_until([&] {
+    there_.ask(proxy_, "the port receives something");
+    return count_ended(silent) == 2;
+  }));
+  EXPECT_TRUE(log_.wait_for(
+      {"control: dropped a connection from 127.0.0.1", "no first message came within 0.05 s"}))
+      << log_.text();
+  EXPECT_EQ(there_.ask(proxy_, "still there"), "still there");
 }
 
 }  // namespace plain_port_test

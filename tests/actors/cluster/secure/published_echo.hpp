@@ -63,10 +63,11 @@ struct Side {
 // `here_` publishes the actor, and `there_` has found it.
 class PublishedEcho : public testing::Test {
  protected:
-  explicit PublishedEcho(const TlsContextPtr& here = nullptr, const TlsContextPtr& there = nullptr)
+  explicit PublishedEcho(const TlsContextPtr& here = nullptr, const TlsContextPtr& there = nullptr,
+                         const SilentConnections::Limits& silence = {})
       : here_(here), there_(there) {
     actor_ = here_.system->spawn(echo);
-    const auto port = publish_actor(*here_.system, actor_, {"127.0.0.1", 0, here_.tls});
+    const auto port = publish_actor(*here_.system, actor_, {"127.0.0.1", 0, here_.tls, silence});
     EXPECT_TRUE(port.ok()) << (port.ok() ? "" : port.error().message);
     if (port) port_ = *port;
     auto found = there_.find(port_);
