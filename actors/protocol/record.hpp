@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/protocol/supervisor.hpp"
+#include "actors/run/supervision/batch_account.hpp"
 #include "messages/trace/trace_record.hpp"
 
 namespace grapevine {
@@ -25,6 +26,7 @@ struct WriteCheckpoint {
   std::vector<FormerLife> former;
   std::map<std::string, std::string> settings = {};  // in the place of the job's: LiveSettings
   std::optional<double> next_change = {};            // the epoch of the next planned one
+  BatchTally batches = {};                           // of all changes of members so far
 };
 // To a ShardWriter: a state, and the folder for it.
 struct StoreState {

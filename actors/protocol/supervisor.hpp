@@ -39,7 +39,9 @@ struct StepReport {
   double loss = 0, top1 = 0, top5 = 0, lr = 0;
   double staleness = 0;  // mean over the updates applied in this step
   std::int64_t samples = 0;
-  bool logged = true;  // false: not a row of metrics.csv
+  bool logged = true;      // false: not a row of metrics.csv
+  std::int64_t view = 0;   // of the rank's role; and
+  std::int64_t taken = 0;  // the batches that the rank has taken in it, that of this step included
 };
 // This rank has taken its last step.
 struct RankFinished {
@@ -182,7 +184,8 @@ typename Inspector::result_type inspect(Inspector& f, StepReport& m) {
   DoubleBits figures(m.epoch, m.epochs_done, m.time_s, m.batch_time_s, m.exchange_time_s,
                      m.data_time_s, m.loss, m.top1, m.top5, m.lr, m.staleness);
   return f(caf::meta::type_name("grapevine::StepReport"), m.rank, m.step, m.samples, m.logged,
-           figures.bits, caf::meta::load_callback([&figures] { return figures.restore(); }));
+           m.view, m.taken, figures.bits,
+           caf::meta::load_callback([&figures] { return figures.restore(); }));
 }
 
 }  // namespace grapevine

@@ -1,6 +1,7 @@
 #include "actors/run/crew_builder.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iterator>
 #include <system_error>
@@ -213,6 +214,9 @@ void CrewBuilder::set_membership(SupervisorConfig& supervision) {
   supervision.tolerates_worker_loss = supervision.changes_members || continues_alone;
   supervision.models = ViewChange::Models::of(plan);
   supervision.horizon = config_.parts->horizon;
+  const double batches = supervision.horizon.steps_per_epoch * config_.workers();
+  supervision.batches.per_epoch = std::max<std::int64_t>(1, std::llround(batches));
+  supervision.batches.before = config_.batches_before;
   if (changes_members(plan)) supervision.change = config_.change;
   if (changes_members(plan) && !supervision.change && plan.role->changes_by_mean)
     supervision.change = unchanged_parts(config_.parts);
@@ -263,6 +267,8 @@ void CrewBuilder::resume(SupervisorConfig& supervision) const {
 void CrewBuilder::resume_view(SupervisorConfig& supervision) const {
   supervision.absent = config_.resume->lost;
   supervision.former = config_.resume->former;
+  supervision.earlier_batches = config_.resume->batches;
+  supervision.taken = config_.resume->taken();
   for (std::size_t rank = 0; rank < config_.resume->ranks.size(); ++rank) {
     RankFigures figures;
     figures.rank = static_cast<Rank>(rank);

@@ -11,6 +11,7 @@
 #include "actors/record/shards/shard_stream.hpp"
 #include "actors/run/models/model_transfer.hpp"
 #include "actors/run/supervision/run_members.hpp"
+#include "actors/unexpected_messages.hpp"
 #include "algorithms/roles/make_role.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/device/ready_event.hpp"
@@ -346,9 +347,7 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   forget_messages(peer);
   if (cut_) close_channel(peer, cut_->id);
   if (is_server() && view_.joins) drop_early_messages_of(peer);
-  // The supervisor finds out whether the other process has ended or only the link to it.
-  if (!lost.reason.empty())
-    self_->send(config_.supervisor, LinkLost{config_.rank, peer, lost.reason});
+  report_link(lost);
   if (!is_server() && peer >= first_server()) return lose_server(lost);
   const bool changes = changes_members(config_.parts->plan);
   // It serves the others while these come to rest. Once it has counted its messages it answers
@@ -427,6 +426,7 @@ auto admitted_in_stream(PeerState& state, void (PeerState::*handle)(Message)) {
 LocalPeerActor::behavior_type peer(LocalPeerActor::stateful_pointer<PeerState> self,
                                    PeerConfig config) {
   PeerState& state = self->state;
+  ignore_unexpected_messages(*self);
   // A broken invariant, or a worker without a thread, ends the run, with its text, instead of an
   // actor in silence.
   self->set_exception_handler([&state](std::exception_ptr& problem) -> caf::error {

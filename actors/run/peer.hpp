@@ -187,6 +187,7 @@ class PeerState : public Env {
   World world() const;
   void answer_traffic();
   void begin_to_join();
+  void report_link(const PeerLost& lost);
   void join_anew();
   bool exchanges_in(const InstallView& view) const;
   void scale_model(double scale);
@@ -211,6 +212,7 @@ class PeerState : public Env {
   void leave_servers(const InstallView& view);
   void begin_new_life(const InstallView& view);
   void share_batches(const InstallView& view);
+  std::int64_t batches_taken() const;
   void send_state(const InstallView& view, const StateDict& shared, const StateDict& joiner);
   void on_state_chunk(const StateChunk& chunk);
   void leave_if_stranded();

@@ -88,6 +88,7 @@ struct RunConfig {
   std::optional<ClusterConfig> cluster;  // nothing: all ranks are in this process
   // By rank that trains; null for those of other processes.
   std::vector<std::shared_ptr<Compute>> computes;
+  std::int64_t batches_before = 0;  // see BatchEpochs
   // By rank, servers and spare ranks included: the devices that keep the models. Empty: all models
   // are in the host's memory. Of no use for ranks of other processes.
   std::vector<PeerDevice> peer_devices;

@@ -1,6 +1,7 @@
 #include "actors/run/supervisor.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "actors/clock_time.hpp"
@@ -8,6 +9,7 @@
 #include "actors/record/resume_hint.hpp"
 #include "actors/run/models/model_averager.hpp"
 #include "actors/run/whole_epochs.hpp"
+#include "actors/unexpected_messages.hpp"
 #include "messages/text/exception_line.hpp"
 #include "messages/text/number_text.hpp"
 
@@ -32,6 +34,8 @@ void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> se
     ranks.heads = first_of_each_node(ranks.members, config_.models.node_size);
   ranks.servers = members_.server_ranks();
   view_ = ViewChange(std::move(ranks), config_.view, config_.first_batch);
+  for (const auto& [rank, batches] : config_.taken) view_.on_taken(rank, config_.view, batches);
+  batches_so_far_ = config_.earlier_batches;
   progress_.add_former(config_.former);
   for (const RankFigures& figures : config_.figures) progress_.add(figures);
   checkpoints_ = CheckpointRounds({config_.checkpoints, config_.checkpoint_every_epochs,
@@ -88,6 +92,7 @@ void SupervisorState::on_step(const StepReport& report) {
   last_news_ = now();
   waits_.on_step(report.rank, last_news_);
   view_.on_step(report.rank);
+  view_.on_taken(report.rank, report.view, report.taken);
   hear(report.rank);
   if (stage_ == Stage::ended || (stopping_ && preserves_previous_run())) return;
   progress_.add(report);
@@ -211,8 +216,23 @@ void SupervisorState::drain_if_finished() {
   if (is_changing()) return;  // ranks of the view to come say so again
   if (!progress_.all_finished(members_) || stage_ != Stage::running) return;
   stage_ = Stage::draining;
+  view_.end_training(planned_batches());
   report_missed_schedule();
   collect();
+}
+
+// Where training ends after a number of samples: the batch behind the last one.
+std::optional<std::int64_t> SupervisorState::planned_batches() const {
+  if (!config_.horizon.by_samples) return std::nullopt;
+  const BatchEpochs& epochs = config_.batches;
+  const double all = config_.horizon.run_epochs() * static_cast<double>(epochs.per_epoch);
+  return static_cast<std::int64_t>(std::ceil(all - 1e-6)) - epochs.before;
+}
+
+BatchTally SupervisorState::batches_with_earlier() const {
+  BatchTally tally = config_.earlier_batches;
+  tally.merge(view_.batches().tally(config_.batches));
+  return tally;
 }
 
 void SupervisorState::collect() {
@@ -329,6 +349,7 @@ RunResult SupervisorState::conclude() const {
     (members_.is_vacant(rank) ? result.vacant : result.lost).push_back(rank);
   result.returned = progress_.returned();
   result.joined = progress_.joined();
+  result.batches = batches_with_earlier();
   const auto losses = static_cast<std::int64_t>(result.lost.size());
   result.views = 1 + (config_.changes_members ? view_.installed() : losses);
   for (const Rank rank : gone_)
@@ -390,6 +411,7 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
                                           SupervisorConfig config) {
   SupervisorState& state = self->state;
   state.init(self, std::move(config));
+  ignore_unexpected_messages(*self);
   self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down); });
   self->set_exception_handler([&state](std::exception_ptr& problem) -> caf::error {
     state.on_exception(problem);

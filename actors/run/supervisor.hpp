@@ -1,6 +1,7 @@
 // Supervisor: starts the ranks of a run, watches them, and ends it.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -39,15 +40,18 @@ struct SupervisorConfig {
   // attaches it to the transport; null: no later wiring has servers.
   std::int32_t most_servers = 0;
   std::function<PeerActor(Rank, const SupervisorActor&)> spawn_server;
-  ViewChange::Models models;         // of the wiring
-  Horizon horizon;                   // of the members
-  TrainingRanks continuing;          // that continue from a checkpoint; the other ranks join them
-  std::int64_t view = 0;             // theirs, and
-  std::int64_t first_batch = 0;      // its first batch: see SavedView
-  std::vector<Rank> absent;          // ranks without a state there; others may be members
-  std::vector<Rank> vacant;          // places that no rank has at the start, ascending
-  std::vector<FormerLife> former;    // of it
-  std::vector<RankFigures> figures;  // of its ranks, until they report others
+  ViewChange::Models models;           // of the wiring
+  Horizon horizon;                     // of the members
+  TrainingRanks continuing;            // that continue from a checkpoint; the other ranks join them
+  std::int64_t view = 0;               // theirs, and
+  std::int64_t first_batch = 0;        // its first batch: see SavedView
+  std::map<Rank, std::int64_t> taken;  // batches that its members had taken in it
+  BatchEpochs batches;                 // of the whole run
+  std::vector<Rank> absent;            // ranks without a state there; others may be members
+  std::vector<Rank> vacant;            // places that no rank has at the start, ascending
+  std::vector<FormerLife> former;      // of it
+  BatchTally earlier_batches;          // of it
+  std::vector<RankFigures> figures;    // of its ranks, until they report others
   // Reports a lost process to the transport of this process; null: single process. Must not block.
   std::function<void(std::int32_t process)> process_down;
   // The same for a lost process that is about to return.
@@ -215,6 +219,8 @@ class SupervisorState {
   void install_wiring(InstallView& view);
   void take_nodes(InstallView& view);
   void take_servers(std::int32_t servers);
+  std::optional<std::int64_t> planned_batches() const;
+  BatchTally batches_with_earlier() const;
   RunResult conclude() const;
   ControlReply on_stop_wanted();
   ControlReply on_checkpoint_wanted();
@@ -250,10 +256,11 @@ class SupervisorState {
   SilentProcesses silent_;
   WaitWatch waits_;
   ViewChange view_;
-  std::set<Rank> drained_;  // asked to leave
-  std::set<Rank> gone_;     // with the run, which has failed
-  LiveSettings settings_;   // that have changed
-  LiveSettings newest_;     // of them, those of the view to come
+  BatchTally batches_so_far_;  // up to the present view, also before this run was resumed
+  std::set<Rank> drained_;     // asked to leave
+  std::set<Rank> gone_;        // with the run, which has failed
+  LiveSettings settings_;      // that have changed
+  LiveSettings newest_;        // of them, those of the view to come
   // Of the settings before: wiring_settings(), each once.
   std::vector<LiveSettings> earlier_wirings_;
   WiringChange wiring_;

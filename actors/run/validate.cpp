@@ -109,7 +109,8 @@ Expected<void> check_offer(const ModelOffer& offer, const World& world, bool par
 Expected<void> check(const StepReport& report, const World& world) {
   if (auto checked = check_rank("a step", report.rank, world.workers()); !checked) return checked;
   const auto counts = [](double epochs) { return epochs >= 0 && epochs <= kMostEpochs; };
-  if (report.step < 0 || report.samples < 0 || !counts(report.epoch) || !counts(report.epochs_done))
+  if (report.step < 0 || report.samples < 0 || report.view < 0 || report.taken < 0 ||
+      report.taken > kMostCount || !counts(report.epoch) || !counts(report.epochs_done))
     return stray("a step of rank " + std::to_string(report.rank) + " with invalid numbers");
   return {};
 }
@@ -270,8 +271,8 @@ Expected<void> check(const ViewClosed& closed, const World& world) {
   if (auto checked = check_rank("a closed view", closed.rank, world.ranks); !checked)
     return checked;
   if (closed.operations >= Role::kFollows && closed.step >= 0 && closed.taken >= 0 &&
-      closed.epoch >= 0 && closed.epoch <= kMostEpochs && closed.w > 0 && std::isfinite(closed.w) &&
-      are_counts(closed.counts))
+      closed.taken <= kMostCount && closed.epoch >= 0 && closed.epoch <= kMostEpochs &&
+      closed.w > 0 && std::isfinite(closed.w) && are_counts(closed.counts))
     return {};
   return stray(fmt::format("a closed view of rank {} with invalid numbers", closed.rank));
 }

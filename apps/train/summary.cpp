@@ -148,6 +148,21 @@ bool has_servers(const TrainJob& job, const RunResult& result) {
   return !result.measures.empty() && result.measures.rbegin()->first >= job.options.workers;
 }
 
+ordered_json batch_runs(const std::vector<BatchTally::Named>& runs) {
+  ordered_json list = ordered_json::array();
+  for (const auto& [epoch, run] : runs)
+    list.push_back(
+        {{"epoch", epoch}, {"first", run.first}, {"stride", run.stride}, {"count", run.count}});
+  return list;
+}
+
+ordered_json batch_block(const BatchTally& tally) {
+  return {{"left_out", tally.left_out},
+          {"taken_again", tally.again},
+          {"left_out_runs", batch_runs(tally.left_out_runs)},
+          {"taken_again_runs", batch_runs(tally.again_runs)}};
+}
+
 std::string caf_version() {
   return std::to_string(CAF_VERSION / 10000) + "." + std::to_string(CAF_VERSION / 100 % 100) + "." +
          std::to_string(CAF_VERSION % 100);
@@ -199,6 +214,7 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
     summary["joined_ranks"] = result.joined;
   }
   summary["views"] = result.views;
+  summary["batches"] = batch_block(result.batches);
   summary["goodput"] = json_number(known ? goodput : nan);
   if (has_servers(job, result)) summary["server"] = server_block(job, result);
   summary["step_seconds"] = step_seconds(result.step_seconds);

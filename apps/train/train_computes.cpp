@@ -397,6 +397,7 @@ Expected<void> make_computes(TrainJob& job) {
   if (auto known = check_bind_threads(job.options.bind_threads); !known) return known;
   if (auto set = set_math(job); !set) return set;
   job.run.computes.resize(static_cast<std::size_t>(job.options.workers));
+  job.run.batches_before = steps_left_out(job) * job.sampled_ranks();
   const auto devices = devices_of_workers(job);
   if (!devices) return devices.error();
   if (const std::string why = why_on_host(job, *devices);

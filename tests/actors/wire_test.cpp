@@ -163,6 +163,8 @@ TEST(Wire, AStepReportKeepsEveryFigure) {
     *figure = next++;
   report.samples = 64;
   report.logged = false;
+  report.view = 5;
+  report.taken = 6;
   const StepReport copy = through_the_wire(report);
   EXPECT_EQ(copy.rank, 1);
   EXPECT_EQ(copy.step, 2);
@@ -173,6 +175,8 @@ TEST(Wire, AStepReportKeepsEveryFigure) {
     EXPECT_EQ(figure, next++);
   EXPECT_EQ(copy.samples, 64);
   EXPECT_FALSE(copy.logged);
+  EXPECT_EQ(copy.view, 5);
+  EXPECT_EQ(copy.taken, 6);
 }
 
 // Figures that were not measured, that overflowed, and that are too small for CAF's own packing.

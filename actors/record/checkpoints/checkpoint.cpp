@@ -94,6 +94,20 @@ json to_json(const FormerLife& life) {
           {"bytes", ledger.bytes_sent},  {"staleness", ledger.staleness}};
 }
 
+json to_json(const std::vector<BatchTally::Named>& runs) {
+  json list = json::array();
+  for (const auto& [epoch, run] : runs)
+    list.push_back(json::array({epoch, run.first, run.stride, run.count}));
+  return list;
+}
+
+json to_json(const BatchTally& tally) {
+  return {{"left_out", tally.left_out},
+          {"taken_again", tally.again},
+          {"left_out_runs", to_json(tally.left_out_runs)},
+          {"taken_again_runs", to_json(tally.again_runs)}};
+}
+
 json to_json(const FileMark& mark) { return {{"bytes", mark.bytes}, {"crc32", mark.crc32}}; }
 
 Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
@@ -122,6 +136,7 @@ Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
               {"files", files}};
   if (!order.lost.empty()) job["lost"] = order.lost;
   for (const FormerLife& life : order.former) job["former"].push_back(to_json(life));
+  if (order.batches.left_out + order.batches.again > 0) job["batches"] = to_json(order.batches);
   // A path may hold bytes that are no text.
   const std::string text = job.dump(2, ' ', false, json::error_handler_t::replace);
   return write_file_atomically(folder / "job.json", text + "\n");
@@ -295,6 +310,26 @@ Step taken_steps(const StateDict& rank) {
   return taken ? *taken : reported_steps(rank);
 }
 
+namespace {
+
+std::int64_t batches_in_view(const StateDict& rank) {
+  const StateDict view = rank.under("view");
+  const auto deal_step = view.integer("deal_step"), is_new = view.integer("deal_is_new");
+  const Step first = deal_step ? *deal_step : 0, end = taken_steps(rank);
+  const bool none = (is_new && *is_new == 1) || first < 0 || end < first;  // or it is damaged
+  return none ? 0 : end - first;
+}
+
+}  // namespace
+
+std::map<Rank, std::int64_t> Checkpoint::taken() const {
+  std::map<Rank, std::int64_t> taken = taken_by_left_out;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    if (!is_lost(static_cast<Rank>(rank)))
+      taken[static_cast<Rank>(rank)] = batches_in_view(ranks[rank]);
+  return taken;
+}
+
 std::vector<Step> Checkpoint::steps() const {
   return by_rank<Step>([](const StateDict& rank) {
     const auto step = rank.integer("model.step");
@@ -342,8 +377,9 @@ Expected<void> Checkpoint::change_ranks(std::int32_t count, Step first_step, dou
   }
   for (Rank rank = count; rank < start.deal.ranks; ++rank) {
     Ledger ledger;
-    if (is_lost(rank) || !ledger.load(ranks[static_cast<std::size_t>(rank)].under("ledger")))
-      continue;
+    const StateDict& state = ranks[static_cast<std::size_t>(rank)];
+    if (!is_lost(rank)) taken_by_left_out[rank] = batches_in_view(state);
+    if (is_lost(rank) || !ledger.load(state.under("ledger"))) continue;
     former.push_back({rank, ledger, ledger.samples});
   }
   for (Rank rank = start.deal.ranks; rank < count; ++rank) lost.push_back(rank);

@@ -64,6 +64,40 @@ Expected<std::vector<FormerLife>> former_in(const json& job) {
   return former;
 }
 
+// More than any run has, so that sums have room.
+constexpr std::int64_t kMostBatches = std::int64_t{1} << 50;
+
+// The entry `name` of "batches". Throws json::exception where it is no list of runs.
+Expected<std::vector<BatchTally::Named>> runs_in(const json& batches, const char* name) {
+  std::vector<BatchTally::Named> runs;
+  for (const json& entry : batches.at(name)) {
+    const BatchTally::Named named{whole(entry.at(0)),
+                                  {whole(entry.at(1)), whole(entry.at(2)), whole(entry.at(3))}};
+    for (const std::int64_t count : {named.epoch, named.run.first, named.run.count})
+      if (count < 0) return bad_input("batches has a count below 0");
+    if (named.run.stride < 1) return bad_input("batches has a stride below 1");
+    if (runs.size() < BatchTally::kMostNamed) runs.push_back(named);
+  }
+  return runs;
+}
+
+// Throws json::exception where the document is not one of write_files().
+Expected<BatchTally> batches_in(const json& job) {
+  BatchTally tally;
+  if (job.count("batches") == 0) return tally;
+  const json& batches = job["batches"];
+  tally.left_out = whole(batches.at("left_out"));
+  tally.again = whole(batches.at("taken_again"));
+  for (const std::int64_t count : {tally.left_out, tally.again})
+    if (count < 0 || count > kMostBatches) return bad_input("batches has counts of no run");
+  auto left_out = runs_in(batches, "left_out_runs"), again = runs_in(batches, "taken_again_runs");
+  if (!left_out) return left_out.error();
+  if (!again) return again.error();
+  tally.left_out_runs = *std::move(left_out);
+  tally.again_runs = *std::move(again);
+  return tally;
+}
+
 // By rank; nothing in checkpoints of versions that wrote none. Throws json::exception where the
 // document is not one of write_files().
 Expected<RankMarks> marks_of(const json& job, const std::vector<Rank>& lost) {
@@ -106,6 +140,9 @@ Expected<RankMarks> parse_job_json(const std::string& text, const std::string& p
     auto former = former_in(job);
     if (!former) return damaged(former.error().message);
     checkpoint.former = *std::move(former);
+    auto batches = batches_in(job);
+    if (!batches) return damaged(batches.error().message);
+    checkpoint.batches = *std::move(batches);
     auto marks = marks_of(job, checkpoint.lost);
     if (!marks) return damaged(marks.error().message);
     checkpoint.identity = job.at("job").get<JobIdentity>();

@@ -79,6 +79,8 @@ void PeerState::report_step() {
   report.lr = model_.lr;
   report.staleness = measures.staleness;
   report.samples = last_gradient_.samples;
+  report.view = member_.installed();
+  report.taken = batches_taken();
   self_->send(config_.supervisor, report);
   send_epoch_models();
 }

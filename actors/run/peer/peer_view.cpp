@@ -58,10 +58,20 @@ void PeerState::begin_to_join() {
   view_.ranks.heads.clear();
   member_.join();
   for (auto& event : std::exchange(before_start_, {}))
-    if (auto* envelope = std::get_if<Envelope>(&event))
+    if (auto* envelope = std::get_if<Envelope>(&event)) {
       on_envelope(*envelope);
-    else
-      member_.lose(std::get<PeerLost>(event).peer);
+    } else {
+      const auto& lost = std::get<PeerLost>(event);
+      member_.lose(lost.peer);
+      report_link(lost);
+    }
+}
+
+// The supervisor finds out whether the other process has ended or only the link to it. Nobody else
+// reports a link that broke before the others knew this rank as a member.
+void PeerState::report_link(const PeerLost& lost) {
+  if (!lost.reason.empty())
+    self_->send(config_.supervisor, LinkLost{config_.rank, lost.peer, lost.reason});
 }
 
 void PeerState::on_ask_traffic(AskTraffic ask) {
@@ -94,7 +104,7 @@ void PeerState::on_close_view(CloseView close) {
   closed.step = model_.step;
   closed.epoch = model_.epoch;
   closed.w = model_.w;
-  if (!deal_is_new_) closed.taken = deal_end_ - deal_.first_step;
+  closed.taken = batches_taken();
   if (!view_.joins) closed.counts = role_->counts();
   self_->send(config_.supervisor, closed);
 }
@@ -117,6 +127,11 @@ void PeerState::on_install(const InstallView& view) {
   const StateDict shared = role_->save_shared(), own = role_->save_own();
   if (view.donor == config_.rank) send_state(view, shared, role_->save_joiner());
   install_role(shared, own);
+}
+
+// In the view of the role.
+std::int64_t PeerState::batches_taken() const {
+  return deal_is_new_ ? 0 : deal_end_ - deal_.first_step;
 }
 
 // False: the run ends.

@@ -32,6 +32,7 @@ void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
   auto write = checkpoints_.add(snapshot, members_, last_news_);
   if (!write) return;
   write->former = progress_.former_lives(members_);
+  write->batches = batches_so_far_;
   write->settings = settings_;
   if (scheduled_ < config_.schedule.size()) write->next_change = config_.schedule[scheduled_].epoch;
   crew_.write(std::move(*write));

@@ -101,6 +101,7 @@ void SupervisorState::install_view() {
   const double least_epoch = wiring_.in_progress() ? view_.servers_epoch() : 0;
   InstallView view =
       view_.conclude(config_.models, config_.horizon, least_epoch, progress_.steps());
+  batches_so_far_ = batches_with_earlier();
   install_wiring(view);
   view.settings = settings_;
   view.servers = members_.servers();

@@ -150,14 +150,16 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, d
   view.heads = std::move(nodes.heads);
   view.before = positions_before(view.joining);
   view.nodes_before = std::move(nodes.before);
-  first_batch_ += count_batches_taken();
-  view.first_batch = first_batch_;
+  view.first_batch = first_batch_ = batches_.end_view(first_batch_, batch_shares());
+  taken_.clear();
   Clock clock = clock_of(ahead, models, horizon, reported);
   clock.epoch = std::max(clock.epoch, least_epoch);
   view.horizon = horizon_among(horizon, clock);
   epochs_done_ = clock.epoch;
   installed_.members = members_;
   installed_.heads = view.heads;
+  installed_number_ = number_;
+  closed_.clear();
   ++count_;
   return view;
 }
@@ -200,12 +202,30 @@ ViewChange::Closed ViewChange::split_ahead(InstallView& view, const Closed& exch
   return ahead;
 }
 
-// Of the view before, up to the member that has taken most: batches that a slower rank has not
-// reached are left out.
-std::int64_t ViewChange::count_batches_taken() const {
-  std::int64_t most = 0;
-  for (const auto& [rank, closed] : closed_) most = std::max(most, closed.taken);
-  return most * static_cast<std::int32_t>(installed_.members.size());
+void ViewChange::on_taken(Rank rank, std::int64_t view, std::int64_t batches) {
+  if (view == installed_number_) taken_[rank] = std::max(taken_[rank], batches);
+}
+
+void ViewChange::end_training(std::optional<std::int64_t> planned) {
+  batches_.end_training(first_batch_, batch_shares(), planned);
+}
+
+// By position in the view before. Those that remain have closed, with all that they have taken; at
+// the end of training they have reported it.
+std::vector<BatchAccount::Share> ViewChange::batch_shares() const {
+  std::vector<BatchAccount::Share> shares;
+  for (const Rank rank : installed_.members) {
+    const auto closed = closed_.find(rank);
+    const auto reported = taken_.find(rank);
+    BatchAccount::Share share;
+    share.remains = closed != closed_.end();
+    if (share.remains)
+      share.taken = closed->second.taken;
+    else if (reported != taken_.end())
+      share.taken = reported->second;
+    shares.push_back(share);
+  }
+  return shares;
 }
 
 // `horizon`, of the members before, from `clock` on among those of the view to come.

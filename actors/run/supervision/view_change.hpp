@@ -12,11 +12,13 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "actors/protocol/view.hpp"
+#include "actors/run/supervision/batch_account.hpp"
 #include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/plan.hpp"
 
@@ -45,6 +47,7 @@ class ViewChange {
   // `ranks`: of the start, with its servers. `number`, `first_batch`: of their view; 0: the first.
   explicit ViewChange(TrainingRanks ranks, std::int64_t number = 0, std::int64_t first_batch = 0)
       : number_(number),
+        installed_number_(number),
         installed_(std::move(ranks)),
         servers_(installed_.servers),
         first_batch_(first_batch) {}
@@ -72,6 +75,8 @@ class ViewChange {
   // of these, with servers, ascending.
   bool is_arriving(Rank rank) const;
   std::vector<Rank> arriving() const;
+  // Whether the rank joins, and is not known to have received its state.
+  bool lacks_state(Rank rank) const { return is_arriving(rank) || without_state_.count(rank) > 0; }
 
   // Answers to earlier questions are ignored.
   std::int64_t begin_round();
@@ -86,6 +91,9 @@ class ViewChange {
   const std::vector<Rank>& new_servers() const { return new_servers_; }
   // The rank has taken a step in the present view.
   void on_step(Rank rank) { without_state_.erase(rank); }
+  // In the view `view` the rank has taken so many batches, as far as it has reported steps; of the
+  // present view alone that counts.
+  void on_taken(Rank rank, std::int64_t view, std::int64_t batches);
   // Whether a member, none of `but`, has a state that others can take: at Next::install; before, as
   // far as is known. A rank that receives one has it by its first step, or once it has closed.
   bool has_donor(const std::vector<Rank>& but = {}) const;
@@ -95,6 +103,10 @@ class ViewChange {
                        const std::map<Rank, Step>& reported = {});
   // Of the view that was concluded: the epochs behind all of its members together.
   double epochs_done() const { return epochs_done_; }
+
+  // Training has ended in the present view: see BatchAccount.
+  void end_training(std::optional<std::int64_t> planned);
+  const BatchAccount& batches() const { return batches_; }
 
  private:
   enum class Stage { none, draining, closing };
@@ -114,7 +126,7 @@ class ViewChange {
   Closed add_closed(InstallView& view, const Models& models) const;
   double scale_of(const Closed& exchanging, const Models& models, const NodeChange& nodes) const;
   Closed split_ahead(InstallView& view, const Closed& exchanging, const Models& models) const;
-  std::int64_t count_batches_taken() const;
+  std::vector<BatchAccount::Share> batch_shares() const;
   Horizon horizon_among(const Horizon& horizon, const Clock& clock) const;
   Clock clock_of(const Closed& ahead, const Models& models, const Horizon& horizon,
                  const std::map<Rank, Step>& reported) const;
@@ -123,6 +135,7 @@ class ViewChange {
 
   Stage stage_ = Stage::none;
   std::int64_t number_ = 0;
+  std::int64_t installed_number_ = 0;  // of the view before
   std::int64_t round_ = 0, count_ = 0;
   std::vector<Rank> members_;
   TrainingRanks installed_;    // of the view before
@@ -130,7 +143,9 @@ class ViewChange {
   double servers_epoch_ = 0;
   std::vector<Rank> new_servers_;  // of those that have closed
   double epochs_done_ = 0;
-  std::int64_t first_batch_ = 0;     // of it, at the first step of its horizon
+  std::int64_t first_batch_ = 0;        // of it, at the first step of its horizon
+  std::map<Rank, std::int64_t> taken_;  // batches in it, as far as steps were reported
+  BatchAccount batches_;
   std::map<Rank, Traffic> traffic_;  // of this round
   std::int64_t first_round_ = 0;     // the one before this change
   std::int64_t last_sent_ = -1;      // in the round before, where it balanced

@@ -39,6 +39,15 @@ bool shows_loss(const nlohmann::ordered_json& summary) {
   return summary.at("test_accuracy").is_null() && !summary.at("test_loss").is_null();
 }
 
+// What changes of members have cost the epochs; empty: nothing.
+std::string batches_line(const RunResult& result) {
+  const BatchTally& batches = result.batches;
+  if (result.views == 1 || batches.left_out + batches.again == 0) return "";
+  return "changes of members: " + std::to_string(batches.left_out) +
+         " batches were taken by no rank, " + std::to_string(batches.again) +
+         " again; summary.json names them under batches\n";
+}
+
 void print_results(const TrainJob& job, const RunResult& result,
                    const nlohmann::ordered_json& summary, RunDisplay& display) {
   if (job.options.json) {
@@ -60,7 +69,7 @@ void print_results(const TrainJob& job, const RunResult& result,
                  format_bytes(result.ledger.bytes_sent),
                  shown(summary.at("staleness").at("mean"), 2),
                  shown(summary.at("consensus_distance"), 4)});
-  std::string text = table.to_string();
+  std::string text = table.to_string() + batches_line(result);
   std::error_code ignored;
   const std::string best = job.out + "/checkpoint/best";
   if (summary.contains("early_stopped"))

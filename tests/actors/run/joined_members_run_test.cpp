@@ -193,6 +193,63 @@ TEST(JoinedMembersRun, NoBatchIsTakenTwice) {
     }
 }
 
+struct TimesOfBatches : Quiet {
+  explicit TimesOfBatches(std::shared_ptr<Batches> of) : batches(std::move(of)) {}
+  void on_step(const StepReport& report) override {
+    ++times[batches->at({report.rank, report.step})];
+  }
+  const std::shared_ptr<Batches> batches;
+  std::map<std::int64_t, std::int64_t> times;  // that steps of them were reported, by batch
+};
+
+// The batches of these runs, by their number: epochs of 50.
+std::vector<std::int64_t> named(const std::vector<BatchTally::Named>& runs) {
+  std::vector<std::int64_t> all;
+  for (const auto& [epoch, run] : runs)
+    for (std::int64_t i = 0; i < run.count; ++i)
+      all.push_back(epoch * 50 + run.first + i * run.stride);
+  return all;
+}
+
+// Each of the 200 batches of the epochs is that of a reported step, or in the result's lists; but
+// for gradients that a rank had when its exchange was given up: at most one of each rank and view.
+TEST(JoinedMembersRun, EachBatchIsTakenOnceOrListed) {
+  std::int64_t left_out = 0, again = 0;
+  for (const std::string preset : {"ar", "sgp", "eager-majority", "ad-psgd", "local-sgd"})
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      SCOPED_TRACE(preset + ", seed=" + std::to_string(seed));
+      RunConfig config = make_run(make_scenario(preset, seed));
+      end_by_samples(config);
+      const auto batches = std::make_shared<Batches>();
+      for (Rank rank = 0; rank < 5; ++rank) {
+        auto& compute = config.computes[static_cast<std::size_t>(rank)];
+        compute = std::make_shared<Recording>(compute, rank, batches);
+      }
+      Rng rng(seed);
+      if (seed > 1) add_deaths_and_returns(config, rng, 3, 5);
+      const auto observer = std::make_shared<TimesOfBatches>(batches);
+      const RunResult result = run_virtual(config, observer);
+      ASSERT_FALSE(result.error) << result.error->message;
+      std::int64_t missing = 0, twice = 0;
+      for (std::int64_t batch = 0; batch < 200; ++batch)
+        missing += observer->times.count(batch) == 0;
+      for (const auto& [batch, times] : observer->times) twice += times - 1;
+      for (const std::int64_t batch : named(result.batches.left_out_runs))
+        EXPECT_EQ(observer->times.count(batch), 0U) << "batch " << batch << " was taken";
+      const std::int64_t unfinished = 5 * (result.views - 1);
+      EXPECT_GE(missing, result.batches.left_out);
+      EXPECT_LE(missing, result.batches.left_out + unfinished);
+      EXPECT_LE(twice, result.batches.again);
+      EXPECT_LE(result.batches.again, twice + unfinished);
+      const bool is_whole = seed > 1 || preset == "ad-psgd" || missing == 0;
+      EXPECT_TRUE(is_whole) << missing << " batches are missing, and no rank was lost";
+      left_out += result.batches.left_out;
+      again += result.batches.again;
+    }
+  EXPECT_GT(left_out, 40) << "little was left out: little was tested";
+  EXPECT_GE(again, 0);
+}
+
 // A stop amid returns and losses, also of the rank whose state another one waits for.
 TEST(JoinedMembersRun, AStopAtAnyMomentEndsWithACheckpoint) {
   int stopped = 0, amid_a_transfer = 0;

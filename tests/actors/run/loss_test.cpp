@@ -773,6 +773,27 @@ TEST_F(ChangedViewTest, AllReceiveTheEndOfARankThatJoins) {
   end_run();
 }
 
+// What it could not connect to lives, and has a part of the training: the one that joins has none.
+TEST_F(ChangedViewTest, AProcessThatJoinsOverABrokenLinkLeavesAlone) {
+  lose_process_1();
+  ASSERT_TRUE(ask_place().granted);
+  peers_.send(supervisor_, process_1_returned());
+  await_view_with_process_1();
+  rank_1_->send(supervisor_, LinkLost{1, 2, "reset by a switch"});
+  agent(2).answer_ping();
+  const auto ended = agent(1).await<RunEnded>();
+  EXPECT_TRUE(ended.failed);
+  EXPECT_EQ(ended.error.message,
+            "link between rank 1 (process 1) and rank 2 (process 2) was lost: reset by a switch; "
+            "both processes live: look at the network between them");
+  agree_on({0, 2});
+  EXPECT_FALSE(agent(2).has<RunEnded>()) << "the others continue";
+  end_run();
+  EXPECT_NE(observer_->warnings().find("process 1 is dropped: link between rank 1"),
+            std::string::npos)
+      << observer_->warnings();
+}
+
 // It connects to all members: to a stopped one it could not, and no other process could come.
 TEST_F(ChangedViewTest, AProcessThatJoinsWaitsForASilentOne) {
   lose_process_1([](SupervisorConfig& config) { config.lost_after = std::chrono::seconds(2); });

@@ -361,6 +361,37 @@ TEST_F(PeerThatJoins, LeavesWithItsProcessWhereAMessageCannotBeCopied) {
   EXPECT_EQ(ended->error.message, "no answer");
 }
 
+// The other rank does not know this one yet: its own report of the link counts for nothing.
+TEST_F(PeerThatJoins, ReportsALinkThatBrokeBeforeItsFirstView) {
+  const std::shared_ptr<Inbox> inbox = make_mailbox_inbox(peer_);
+  inbox->peer_down(1, "reset by a switch");
+  settle();
+  self_->send(peer_, HoldForView{1, {0, 1}, {0}, false});
+  settle();
+  std::vector<LinkLost> reports;
+  for (bool empty = false; !empty;)
+    self_->receive([&](const LinkLost& lost) { reports.push_back(lost); },
+                   caf::after(std::chrono::seconds(0)) >> [&] { empty = true; });
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].reporter, 0);
+  EXPECT_EQ(reports[0].peer, 1);
+  EXPECT_EQ(reports[0].reason, "reset by a switch");
+}
+
+// A process that had departed before is none of a broken link.
+TEST_F(PeerThatJoins, ReportsNoLinkToARankThatHasDeparted) {
+  const std::shared_ptr<Inbox> inbox = make_mailbox_inbox(peer_);
+  inbox->peer_down(1, "");
+  settle();
+  self_->send(peer_, HoldForView{1, {0}, {0}, false});
+  settle();
+  bool reported = false;
+  for (bool empty = false; !empty;)
+    self_->receive([&](const LinkLost&) { reported = true; },
+                   caf::after(std::chrono::seconds(0)) >> [&] { empty = true; });
+  EXPECT_FALSE(reported);
+}
+
 TEST_F(PeerThatJoins, LeavesWithItsProcessWhereItCannotTakeTheState) {
   self_->send(peer_, HoldForView{1, {0, 1}, {0}, false});
   self_->send(peer_, AskTraffic{1, 1});

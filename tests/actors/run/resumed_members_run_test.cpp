@@ -139,6 +139,9 @@ TEST(ResumedMembersRun, ARunWhoseRanksAreBackEndsInTheStateOfTheStraightOne) {
     ASSERT_FALSE(rest.error) << rest.error->message;
     EXPECT_EQ(rest.steps, all.steps);
     EXPECT_TRUE(at::equal(rest.z.read(), all.z.read()));
+    EXPECT_EQ(rest.batches.left_out, all.batches.left_out);
+    EXPECT_EQ(rest.batches.again, all.batches.again);
+    EXPECT_GT(all.batches.left_out, 0) << "nothing was tested";
     const auto a = read_checkpoint(straight.checkpoint_folder),
                b = read_checkpoint(again.checkpoint_folder);
     ASSERT_TRUE(a.ok() && b.ok());

@@ -116,6 +116,16 @@ TEST(Validate, NumbersOfAStepAreThoseThatAStepHas) {
   step = good;
   step.samples = -1;
   expect_ignored(check(step, world()));
+  step = good;
+  step.view = -1;
+  expect_ignored(check(step, world()));
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t taken : {std::int64_t{-1}, most}) {
+    step = good;
+    step.taken = taken;
+    expect_ignored(check(step, world()));
+    expect_ignored(check(ViewClosed{1, 0, 0, 0, 0, 1, taken}, world()));
+  }
   expect_ignored(check(StateStored{1, 0, -1, 5, 6}, world()));
   expect_ignored(check(EpochModel{0, -1, zeros(5), zeros(2)}, world()));
 }

@@ -121,6 +121,7 @@ TEST(TrainCommand, WritesWhatTheContractSays) {
                           "contributions",
                           "step_seconds",
                           "views",
+                          "batches",
                           "goodput",
                           "versions"})
     EXPECT_TRUE(summary.contains(key)) << key;
@@ -129,6 +130,8 @@ TEST(TrainCommand, WritesWhatTheContractSays) {
   EXPECT_EQ(summary["contributions"]["produced"], 24);
   EXPECT_EQ(summary["contributions"]["applied"], 24);
   EXPECT_EQ(summary["views"], 1);
+  EXPECT_EQ(summary["batches"]["left_out"], 0);
+  EXPECT_EQ(summary["batches"]["taken_again"], 0);
   EXPECT_GT(summary["goodput"], 0);
   EXPECT_LE(summary["goodput"], 1);
   EXPECT_EQ(summary["parameters"], 7850);

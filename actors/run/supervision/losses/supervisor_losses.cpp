@@ -190,7 +190,13 @@ void SupervisorState::on_no_answer(std::int32_t process, const caf::error& error
 
 void SupervisorState::fail_over_link(const LinkLost& lost) {
   const Error error = link_error(lost, members_);
-  const std::vector<std::int32_t> ends = dispensable_processes(lost, members_);
+  std::vector<std::int32_t> ends = dispensable_processes(lost, members_);
+  // One that joins has nothing yet that the others need.
+  std::stable_partition(ends.begin(), ends.end(), [this](std::int32_t end) {
+    const std::vector<Rank> ranks = members_.remaining_ranks_of(end);
+    return std::any_of(ranks.begin(), ranks.end(),
+                       [this](Rank rank) { return view_.lacks_state(rank); });
+  });
   const auto found =
       std::find_if(ends.begin(), ends.end(), [this](std::int32_t end) { return can_lose(end); });
   if (found == ends.end()) return fail(error);

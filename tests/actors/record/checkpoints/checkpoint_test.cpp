@@ -16,6 +16,7 @@
 #include <limits>
 #include <random>
 #include <thread>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
@@ -192,6 +193,39 @@ TEST_F(CheckpointFiles, CountsOfFormerRanksThatNoRunHasAreNamed) {
     else
       expect_refused(folder_.path(), "job.json",
                      "damaged: former has a count below 0; use an older checkpoint");
+  }
+}
+
+TEST_F(CheckpointFiles, WhatChangesOfMembersHaveCostComesBack) {
+  WriteCheckpoint order{1, "step-8", {snapshot(0, 8), snapshot(1, 8)}, {}, {}};
+  order.batches.left_out = 7;
+  order.batches.again = 1;
+  order.batches.left_out_runs = {{2, {5, 3, 4}}, {3, {0, 3, 3}}};
+  order.batches.again_runs = {{2, {9, 1, 1}}};
+  ASSERT_TRUE(write_checkpoint(folder_.path(), {{"lr", "0.1"}}, order).ok());
+  const auto read = read_checkpoint(folder_.path() / "step-8");
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->batches.left_out, 7);
+  EXPECT_EQ(read->batches.again, 1);
+  ASSERT_EQ(read->batches.left_out_runs.size(), 2U);
+  EXPECT_EQ(read->batches.left_out_runs[1].epoch, 3);
+  const BatchRun& run = read->batches.left_out_runs[0].run;
+  EXPECT_EQ(std::tie(run.first, run.stride, run.count), std::make_tuple(5, 3, 4));
+  ASSERT_EQ(read->batches.again_runs.size(), 1U);
+  EXPECT_EQ(read->batches.again_runs[0].run.first, 9);
+  const fs::path job = folder_.path() / "step-8" / "job.json";
+  const json whole = json::parse(read_file(job));
+  for (const std::string path :
+       {"/left_out", "/taken_again", "/left_out_runs/0/0", "/left_out_runs/0/1",
+        "/left_out_runs/1/2", "/left_out_runs/1/3", "/taken_again_runs/0/1"}) {
+    SCOPED_TRACE(path);
+    json changed = whole;
+    changed["batches"][json::json_pointer(path)] = -1;
+    put(job, changed.dump());
+    expect_refused(folder_.path() / "step-8", "job.json", "damaged: batches has");
+    changed["batches"][json::json_pointer(path)] = "many";
+    put(job, changed.dump());
+    expect_refused(folder_.path() / "step-8", "job.json", "damaged");
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -113,6 +114,96 @@ TEST(DealtBatches, AreTakenOnceOrCountedAsLeftOut) {
       ranks = next;
     }
   }
+}
+
+// How often each batch was taken, as far as is known.
+using Times = std::map<std::int64_t, std::int64_t>;
+
+void add_taken(Times& times, const Member& member, std::int64_t known) {
+  for (std::int64_t step = 0; step < known; ++step)
+    ++times[member.deal.batch_of(member.deal.first_step + step)];
+}
+
+// Of the runs, each batch by its number from the start of the run.
+std::vector<std::int64_t> named(const std::vector<BatchTally::Named>& runs,
+                                const BatchEpochs& epochs) {
+  std::vector<std::int64_t> batches;
+  for (const auto& [epoch, run] : runs) {
+    EXPECT_LE(run.first + (run.count - 1) * run.stride, epochs.per_epoch - 1) << "of one epoch";
+    for (std::int64_t i = 0; i < run.count; ++i)
+      batches.push_back(epoch * epochs.per_epoch + run.first + i * run.stride - epochs.before);
+  }
+  return batches;
+}
+
+// Views in a row, and the end of training. Of a rank that is lost, steps of which it has reported
+// some; what it reports of another view counts for nothing.
+struct Listed {
+  explicit Listed(std::uint64_t seed) : rng(seed) {
+    for (int view = 0; view < 8; ++view) {
+      const std::vector<Member> members = members_of(ranks, first, rng);
+      const std::vector<Rank> next = next_ranks(ranks, rng);
+      for (const Member& member : members) {
+        const bool remains = std::binary_search(next.begin(), next.end(), member.rank);
+        const auto known =
+            remains
+                ? member.taken
+                : static_cast<std::int64_t>(rng() % static_cast<std::uint64_t>(member.taken + 1));
+        change.on_taken(member.rank, change.number(), known);
+        change.on_taken(member.rank, change.number() - 1, kMostTaken + 1);
+        change.on_taken(member.rank, change.number(), known / 2);
+        add_taken(times, member, known);
+      }
+      first = change_members(change, members, next);
+      ranks = next;
+    }
+    end = first;
+    for (const Member& member : members_of(ranks, first, rng)) {
+      change.on_taken(member.rank, change.number(), member.taken);
+      add_taken(times, member, member.taken);
+      end = std::max(end, first + member.taken * member.deal.ranks);
+    }
+    std::optional<std::int64_t> planned;
+    if (seed % 3 > 0) end = *(planned = first + static_cast<std::int64_t>(rng() % 200));
+    change.end_training(planned);
+  }
+
+  Rng rng;
+  std::vector<Rank> ranks = {0, 1, 2, 3};
+  ViewChange change{TrainingRanks{ranks, {}, {}}};
+  Times times;
+  std::int64_t first = 0;
+  std::int64_t end = 0;  // the batch behind the last one of training
+};
+
+TEST(DealtBatches, EachOneOfTrainingIsTakenOnceOrListed) {
+  const BatchEpochs epochs{97, 7};
+  int whole = 0;
+  std::int64_t left_out = 0, again = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Listed run(seed);
+    const BatchTally tally = run.change.batches().tally(epochs);
+    std::int64_t missing = 0, twice = 0;
+    for (std::int64_t batch = 0; batch < run.end; ++batch) missing += run.times.count(batch) == 0;
+    for (const auto& [batch, count] : run.times) twice += count - 1;
+    EXPECT_EQ(tally.left_out, missing);
+    EXPECT_EQ(tally.again, twice);
+    const auto names = named(tally.left_out_runs, epochs);
+    for (const std::int64_t batch : names) EXPECT_EQ(run.times.count(batch), 0U) << batch;
+    for (const std::int64_t batch : named(tally.again_runs, epochs))
+      EXPECT_GT(run.times[batch], 1) << batch;
+    EXPECT_EQ(std::set<std::int64_t>(names.begin(), names.end()).size(), names.size());
+    EXPECT_LE(tally.left_out_runs.size(), BatchTally::kMostNamed);
+    EXPECT_TRUE(tally.left_out_runs.size() == BatchTally::kMostNamed ||
+                static_cast<std::int64_t>(names.size()) == tally.left_out);
+    whole += static_cast<std::int64_t>(names.size()) == tally.left_out;
+    left_out += tally.left_out;
+    again += tally.again;
+  }
+  EXPECT_GT(whole, 100) << "the lists were cut short";
+  EXPECT_GT(left_out, 1000);
+  EXPECT_GT(again, 100) << "no lost rank was ahead: nothing was tested";
 }
 
 }  // namespace dealt_batches_test

@@ -198,6 +198,23 @@ void expect_shared(const Shape& shape, const Seen& seen, std::int64_t spent = 0)
   EXPECT_LT(total, (least + shape.parts.back().workers) * shape.batch);
 }
 
+// What an epoch lacks is in the result's list, but for batches whose gradients were dropped.
+void expect_listed(const Shape& shape, const Seen& seen, const RunResult& result) {
+  const std::int64_t first = shape.parts.front().workers;
+  const std::int64_t batches = shape.samples / (first * shape.batch) * first;
+  std::map<Epoch, std::int64_t> left_out;
+  for (const auto& [epoch, run] : result.batches.left_out_runs) left_out[epoch] += run.count;
+  EXPECT_EQ(result.batches.again, 0) << "no rank was lost";
+  for (std::size_t epoch = 0; epoch < seen.epochs.size(); ++epoch) {
+    if (static_cast<double>(epoch) + 1 > shape.parts.back().epochs) continue;
+    const auto samples = static_cast<std::int64_t>(seen.taken.at(seen.epochs[epoch]).size());
+    const std::int64_t missing = batches - samples / shape.batch;
+    EXPECT_GE(missing, left_out[static_cast<Epoch>(epoch)]) << "epoch " << epoch;
+    EXPECT_LE(missing, left_out[static_cast<Epoch>(epoch)] + result.ledger.dropped)
+        << "epoch " << epoch;
+  }
+}
+
 // From 1 to `most`.
 std::int64_t upto(std::mt19937_64& rng, std::uint64_t most) {
   return 1 + static_cast<std::int64_t>(rng() % most);
@@ -269,6 +286,7 @@ TEST(SharedEpochs, RanksThatJoinTakeWhatIsLeft) {
     joined += result.joined;
     dropped += result.ledger.dropped;
     expect_shared(shape, *seen, result.ledger.dropped + result.joined);
+    expect_listed(shape, *seen, result);
   }
   EXPECT_GT(joined, 30);
   EXPECT_LT(dropped, 2 * joined) << "a rank that comes costs little";

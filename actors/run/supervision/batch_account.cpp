@@ -1,0 +1,136 @@
+#include "actors/run/supervision/batch_account.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace grapevine {
+namespace {
+
+// Steps of the view in which that position has a batch below `end`.
+std::int64_t steps_below(std::int64_t end, std::int64_t first, std::int64_t members,
+                         std::int64_t position) {
+  const std::int64_t behind = end - first - position;
+  return behind <= 0 ? 0 : (behind + members - 1) / members;
+}
+
+// Adds the runs of one list, divided at the ends of epochs.
+void name_run(const BatchRun& run, const BatchEpochs& epochs,
+              std::vector<BatchTally::Named>& named) {
+  BatchRun rest = run;
+  while (rest.count > 0 && named.size() < BatchTally::kMostNamed) {
+    const std::int64_t number = epochs.number_of(rest.first);
+    const std::int64_t room = (epochs.per_epoch - number + rest.stride - 1) / rest.stride;
+    const std::int64_t count = std::min(rest.count, room);
+    named.push_back({epochs.epoch_of(rest.first), {number, rest.stride, count}});
+    rest.first += count * rest.stride;
+    rest.count -= count;
+  }
+}
+
+}  // namespace
+
+void BatchTally::merge(const BatchTally& later) {
+  left_out += later.left_out;
+  again += later.again;
+  const auto append = [](std::vector<Named>& runs, const std::vector<Named>& more) {
+    const std::size_t room = kMostNamed - std::min(kMostNamed, runs.size());
+    const auto count = static_cast<std::ptrdiff_t>(std::min(room, more.size()));
+    runs.insert(runs.end(), more.begin(), more.begin() + count);
+  };
+  append(left_out_runs, later.left_out_runs);
+  append(again_runs, later.again_runs);
+}
+
+std::int64_t BatchAccount::end_view(std::int64_t first, const std::vector<Share>& shares) {
+  const auto members = static_cast<std::int64_t>(shares.size());
+  std::int64_t steps = 0;
+  for (const Share& share : shares)
+    if (share.remains) steps = std::max(steps, share.taken);
+  const std::int64_t end = first + steps * members;
+  const auto not_left_out = settle_ahead(first, shares, end);
+  for (std::int64_t position = 0; position < members; ++position) {
+    const auto but = not_left_out.find(position);
+    leave_out(first, members, position, shares[static_cast<std::size_t>(position)].taken, steps,
+              but == not_left_out.end() ? std::vector<std::int64_t>() : but->second);
+  }
+  add_ahead(first, shares, steps);
+  return end;
+}
+
+void BatchAccount::end_training(std::int64_t first, const std::vector<Share>& shares,
+                                std::optional<std::int64_t> planned) {
+  const auto members = static_cast<std::int64_t>(shares.size());
+  std::int64_t steps = 0;
+  for (const Share& share : shares) steps = std::max(steps, share.taken);
+  const std::int64_t end = planned.value_or(first + steps * members);
+  const auto not_left_out = settle_ahead(first, shares, std::numeric_limits<std::int64_t>::max());
+  for (std::int64_t position = 0; position < members; ++position) {
+    const auto but = not_left_out.find(position);
+    leave_out(first, members, position, shares[static_cast<std::size_t>(position)].taken,
+              steps_below(end, first, members, position),
+              but == not_left_out.end() ? std::vector<std::int64_t>() : but->second);
+  }
+}
+
+// The batches of that position in the steps [from_step, to_step) of the view, without those of the
+// steps `but`, ascending.
+void BatchAccount::leave_out(std::int64_t first, std::int64_t members, std::int64_t position,
+                             std::int64_t from_step, std::int64_t to_step,
+                             const std::vector<std::int64_t>& but) {
+  const auto add = [&](std::int64_t begin, std::int64_t end) {
+    if (begin < end)
+      left_out_.push_back({first + begin * members + position, members, end - begin});
+  };
+  std::int64_t begin = from_step;
+  for (const std::int64_t step : but) {
+    if (step < begin || step >= to_step) continue;
+    add(begin, step);
+    begin = step + 1;
+  }
+  add(begin, to_step);
+}
+
+// Of the batches that lost ranks had taken before they were dealt anew, those below `end` are dealt
+// no more. Returns, by position, the steps in which no member of this view has taken such a batch.
+std::map<std::int64_t, std::vector<std::int64_t>> BatchAccount::settle_ahead(
+    std::int64_t first, const std::vector<Share>& shares, std::int64_t end) {
+  const auto members = static_cast<std::int64_t>(shares.size());
+  std::map<std::int64_t, std::vector<std::int64_t>> not_left_out;
+  for (auto at = ahead_.begin(); at != ahead_.end() && at->first < end; at = ahead_.erase(at)) {
+    const auto [batch, takers] = *at;
+    const std::int64_t position = (batch - first) % members, step = (batch - first) / members;
+    const bool taken = step < shares[static_cast<std::size_t>(position)].taken;
+    if (!taken) not_left_out[position].push_back(step);
+    for (int once = taken ? 0 : 1; once < takers; ++once) again_.push_back(batch);
+  }
+  return not_left_out;
+}
+
+void BatchAccount::add_ahead(std::int64_t first, const std::vector<Share>& shares,
+                             std::int64_t steps) {
+  const auto members = static_cast<std::int64_t>(shares.size());
+  for (std::int64_t position = 0; position < members; ++position) {
+    const Share& share = shares[static_cast<std::size_t>(position)];
+    if (share.remains) continue;
+    for (std::int64_t step = steps; step < share.taken; ++step) {
+      if (ahead_.size() >= kMostAhead || again_.size() >= kMostAhead) {
+        again_beyond_ += share.taken - step;
+        break;
+      }
+      ++ahead_[first + step * members + position];
+    }
+  }
+}
+
+BatchTally BatchAccount::tally(const BatchEpochs& epochs) const {
+  BatchTally tally;
+  for (const BatchRun& run : left_out_) {
+    tally.left_out += run.count;
+    name_run(run, epochs, tally.left_out_runs);
+  }
+  tally.again = static_cast<std::int64_t>(again_.size()) + again_beyond_;
+  for (const std::int64_t batch : again_) name_run({batch, 1, 1}, epochs, tally.again_runs);
+  return tally;
+}
+
+}  // namespace grapevine
