@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,11 @@ class DeviceEvent {
   virtual ~DeviceEvent() = default;
   // Never blocks. Once true, it stays true.
   virtual bool reached() const = 0;
+  // Seconds by the device's clock from `earlier` to this; NaN where the device has failed.
+  // REQUIRES: both of record_timed(), of one device, and reached.
+  virtual double seconds_since(const DeviceEvent& /*earlier*/) const {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
 };
 using EventHandle = std::shared_ptr<const DeviceEvent>;  // null: was reached before anything began
 
@@ -69,6 +75,10 @@ class DeviceRuntime {
   virtual void copy(Stream stream, const at::Tensor& to, const at::Tensor& from) = 0;
 
   virtual EventHandle record(Stream stream) = 0;
+
+  // An event with the time at which the device reaches it, for seconds_since() and reached() alone:
+  // no stream and no host waits for it. Null: the device gives no times.
+  virtual EventHandle record_timed(Stream /*stream*/) { return nullptr; }
 
   // Work enqueued in `stream` from now on runs after `event`. The host does not wait.
   virtual void wait(Stream stream, const EventHandle& event) = 0;

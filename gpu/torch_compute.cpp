@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <numeric>
 #include <sstream>
 #include <utility>
@@ -16,6 +17,7 @@
 
 #include "gpu/model/gradient_hooks.hpp"
 #include "gpu/model/step_generator.hpp"
+#include "gpu/timing/work_span.hpp"
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
 #include "messages/random.hpp"
@@ -274,7 +276,17 @@ Expected<Gradient> TorchCompute::try_gradient(GradientRequest& request, const Gi
   if (config_.data->info().by_length) result.length = batch->input.size(1);
   result.compute_seconds = seconds_since(start);
   if (next_) result.compute_seconds -= next_->data_seconds;
+  result.device_seconds = worked_since_last_gradient();
   return result;
+}
+
+// Of the device, whose other streams and users count as well. NaN at the first call: what came
+// before it is no part of training.
+double TorchCompute::worked_since_last_gradient() {
+  if (config_.runtime->in_host_memory()) return std::numeric_limits<double>::quiet_NaN();
+  const std::optional<double> worked = worked_seconds(device_);
+  const std::optional<double> before = std::exchange(worked_before_, worked);
+  return worked && before ? *worked - *before : std::numeric_limits<double>::quiet_NaN();
 }
 
 // On the device; read and uploaded during the last step where that was the step before.
@@ -356,42 +368,53 @@ Expected<void> TorchCompute::reduce_buffers(PassResults& pass) {
   return {};
 }
 
-// This replica's, of the group's mean.
-void TorchCompute::download_slice(const at::Tensor& mean) {
-  transfers_.download_slice(config_.host_mean->get(), mean,
-                            flat_slice(mean.numel(), config_.replica, config_.replicas));
+// What this replica downloads of a bucket of the group's mean, which the exchange stream reduces.
+void TorchCompute::download_bucket(const at::Tensor& mean, const at::Tensor& bucket) {
+  const std::int64_t d = mean.numel(), offset = bucket.storage_offset() - mean.storage_offset();
+  const FlatSlice own =
+      config_.host_mean ? flat_slice(d, config_.replica, config_.replicas) : FlatSlice{0, d};
+  const std::int64_t begin = std::max(offset, own.begin);
+  const std::int64_t end = std::min(offset + bucket.numel(), own.begin + own.size);
+  if (begin >= end) return;
+  transfers_.download_reduced(config_.host_mean ? config_.host_mean->get() : mean_, mean,
+                              {begin, end - begin});
 }
 
 // False: the gradient overflowed, and is to be computed again under a smaller factor of the loss.
 Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& request,
                                       const Batch& batch, Gradient& result, GradientParts* parts) {
   const Route route = route_of(z);
-  const bool resident = route.resident, sliced_mean = route.sliced && config_.host_mean;
+  const bool resident = route.resident;
   PassInputs inputs = upload_inputs(z, request.buffers, route);
   inputs.batch = batch;
   PassResults pass;
   {
     const auto scope = transfers_.begin_compute();
+    WorkSpan work(*config_.runtime, Stream::compute);
     if (const auto complete = complete_inputs(inputs, route); !complete) return complete.error();
     // Staged memory goes back to where the download takes it from.
     FrozenTensor recycled = std::exchange(request.recycled, {});
     if (!config_.runtime->in_host_memory() && !resident) recycled = {};
-    if (sliced_mean && comes_down(config_))
-      config_.host_mean->set(transfers_.host_memory(parameters_.numel()));
+    downloads_mean_ = route.sliced && (config_.host_mean || comes_down(config_));
+    if (route.sliced && comes_down(config_)) {
+      mean_ = transfers_.host_memory(parameters_.numel());
+      if (config_.host_mean) config_.host_mean->set(std::exchange(mean_, {}));
+    }
     Expected<PassResults> passed =
         run_pass(inputs, resident, request.step, std::move(recycled), parts);
     if (!passed) return passed.error();
     pass = *std::move(passed);
     if (route.broadcast)
       if (const auto reduced = reduce_buffers(pass); !reduced) return reduced.error();
+    work.end();  // before what the host will wait for: it is complete then
     transfers_.end_compute();
   }
   const auto result_of = [&](at::Tensor& computed) {
     return resident ? std::move(computed) : transfers_.download(computed);
   };
   at::Tensor gradient;
-  if (sliced_mean)
-    download_slice(pass.gradient);
+  if (route.sliced)
+    gradient = std::exchange(mean_, {}).flat;
   else if (comes_down(config_))
     gradient = result_of(pass.gradient);
   at::Tensor buffers = pass.buffers.defined() ? result_of(pass.buffers) : at::Tensor();
@@ -515,15 +538,19 @@ void TorchCompute::add_gradients(const at::Tensor& loss, bool first, at::Tensor&
 }
 
 // The same, then the mean over all replicas, bucket by bucket while the backward pass computes the
-// next ones. The host launches; the streams wait for each other. After an error no bucket is
+// next ones, and what is to be on the host comes down. The host launches; the streams wait for each
+// other. After an error no bucket is
 // reduced any more: the group is of no use, for the other replicas either.
 Expected<void> TorchCompute::reduce_gradients(const at::Tensor& loss, bool first,
                                               const at::Tensor& flat) {
   Expected<void> reduced;
   const GradientBuckets::Complete reduce = [&](at::Tensor bucket) {
     if (!reduced) return;
-    const auto scope = transfers_.begin_exchange(bucket);
-    reduced = config_.group->all_reduce_mean(config_.replica, bucket);
+    {
+      const auto scope = transfers_.begin_exchange(bucket);
+      reduced = config_.group->all_reduce_mean(config_.replica, bucket);
+    }
+    if (reduced && downloads_mean_) download_bucket(flat, bucket);
   };
   GradientBuckets buckets(parameters_, buckets_, flat, /*adds=*/!first,
                           config_.scale_loss ? 1 / loss_scale_.factor() : 1, reduce);
@@ -627,10 +654,12 @@ Expected<at::Tensor> TorchCompute::evaluate_batch(std::int64_t begin, std::int64
   if (!pass) return pass.error();
   const Batch batch = transfers_.upload(*read);
   const auto behind_the_batch = transfers_.begin_compute();
+  WorkSpan work(*config_.runtime, Stream::compute);
   const at::Tensor output = forward(batch.input);
   const at::Tensor figures =
       at::cat({batch_loss(objective, output, batch.target).to(at::kDouble).view({1}),
                accuracy_figures(objective, output, batch.target)});
+  work.end();
   transfers_.end_compute();
   at::Tensor here = transfers_.download(figures);
   *pass = nullptr;  // nothing is held while the host waits

@@ -70,7 +70,7 @@ struct TorchComputeConfig {
   // the group where they are on the device of replica 0, which their requests have none of.
   bool spans_processes = false;
   // Of the replicas of a group that are all in this process: each downloads a slice of the mean
-  // into it. Null: replica 0 downloads the whole.
+  // into it. Null: replica 0 downloads the whole. Each bucket comes down as soon as it is reduced.
   std::shared_ptr<HostMean> host_mean;
   // Least size of a bucket in which the group reduces a gradient; the same of all replicas. The
   // default is that of Li et al., PyTorch Distributed, VLDB 2020, sections 3.2.3 and 5.1.
@@ -159,6 +159,7 @@ class TorchCompute final : public Compute {
   Expected<Gradient> try_gradient(GradientRequest& request, const GivePart& give);
   Expected<Batch> batch_of(Step step, Gradient& result);
   void upload_batch_after(Step step);
+  double worked_since_last_gradient();
   // How the vectors of a pass come here, and where its results stay. The same for all replicas of a
   // group: else some would wait for others in it.
   struct Route {
@@ -170,7 +171,7 @@ class TorchCompute final : public Compute {
   PassInputs upload_inputs(const FrozenTensor& z, const FrozenTensor& buffers, const Route& route);
   Expected<void> complete_inputs(PassInputs& inputs, const Route& route);
   Expected<void> reduce_buffers(PassResults& pass);
-  void download_slice(const at::Tensor& mean);
+  void download_bucket(const at::Tensor& mean, const at::Tensor& bucket);
   Expected<bool> try_pass(const FrozenTensor& z, GradientRequest& request, const Batch& batch,
                           Gradient& result, GradientParts* parts);
   Expected<PassResults> run_pass(const PassInputs& inputs, bool resident, Step step,
@@ -210,7 +211,13 @@ class TorchCompute final : public Compute {
   Transfers::DeviceSlot z_slot_;
   Transfers::DeviceSlot buffers_slot_;
   std::optional<StepGraphs> graphs_;  // none: the config wants none
+  // Of the pass: whether this replica downloads buckets of the mean, and, where it is for replica 0
+  // of several processes, into what.
+  bool downloads_mean_ = false;
+  Transfers::HostMemory mean_;
   std::optional<Uploaded> next_;
+  // worked_seconds() of the device at the last gradient; none: before the first, or not measured.
+  std::optional<double> worked_before_;
   BatchLoader loader_;
 };
 

@@ -2,6 +2,7 @@
 // never serialized.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -64,7 +65,10 @@ struct Gradient {
   std::int64_t length = 0;     // time steps of the batch; 0 where its samples have no length
   double data_seconds = 0;     // waiting for the batch
   double compute_seconds = 0;  // forward and backward
-  std::string error;           // not empty: the computation failed, nothing else is valid
+  // In which the worker's GPU has worked, for whatever rank, since its last gradient; of several
+  // GPUs the mean. NaN: not measured, as on the CPU.
+  double device_seconds = std::numeric_limits<double>::quiet_NaN();
+  std::string error;  // not empty: the computation failed, nothing else is valid
 };
 
 }  // namespace grapevine

@@ -69,6 +69,8 @@ struct SnapshotRefused {
   Rank rank = 0;
   std::string reason;  // names the rank
 };
+// In RankReport::measures: StepMeter::gpu_busy(), where it is known.
+inline constexpr char kGpuBusy[] = "gpu_busy";
 struct RankReport {
   Rank rank = 0;
   Step step = 0;
@@ -78,7 +80,7 @@ struct RankReport {
   ModelOffer offer;      // of a rank of another process: its model is fetched
   Ledger ledger;
   std::vector<double> step_seconds;  // of its steps, or a sample of them: see StepTimes
-  StateDict measures;                // of its role
+  StateDict measures;                // of its role, and kGpuBusy
 };
 // Also to the Supervisor: RankFigures (actors/record/rank_figures.hpp), at most once a second while
 // the rank trains, with its last step and before its RankReport with a model.

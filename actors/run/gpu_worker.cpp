@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "actors/clock_time.hpp"
@@ -63,6 +64,7 @@ WorkerActor::behavior_type gpu_worker(WorkerActor::stateful_pointer<WorkerState>
     if (!worker.measures) {
       gradient.compute_seconds = to_seconds(computing);
       gradient.data_seconds = 0;
+      gradient.device_seconds = std::numeric_limits<double>::quiet_NaN();
     }
     const Duration for_data = worker.delay.of_data(worker.rank, step);
     gradient.data_seconds += to_seconds(for_data);

@@ -234,6 +234,7 @@ void PeerState::on_gradient(Gradient& gradient) {
   last_gradient_.value = FrozenTensor();
   last_gradient_.buffers = FrozenTensor();
   ledger_.samples += gradient.samples;
+  meter_.worked(gradient.device_seconds);
   Stamp stamp;
   stamp.origin = config_.rank;
   stamp.step = gradient.step;

@@ -9,6 +9,7 @@
 #include <torch/version.h>
 #include <caf/config.hpp>
 
+#include "actors/protocol/supervisor.hpp"
 #include "apps/console/json_text.hpp"
 #include "apps/train/job_file.hpp"
 
@@ -73,6 +74,8 @@ ordered_json entry_of(const StateDict& measures, const std::string& name) {
   return nullptr;
 }
 
+bool is_of_server(const StateDict& measures) { return measures.entries().count("commits") > 0; }
+
 ordered_json one_server(const StateDict& m) {
   const auto of = [&m](const char* name) { return entry_of(m, name); };
   const auto windows = m.integer("windows");
@@ -135,7 +138,7 @@ ordered_json server_block(const TrainJob& job, const RunResult& result) {
   block["staleness_histogram"] = histogram;
   block["servers"] = ordered_json::array();
   for (const auto& [rank, measures] : result.measures)
-    if (rank >= job.options.workers) block["servers"].push_back(one_server(measures));
+    if (is_of_server(measures)) block["servers"].push_back(one_server(measures));
   const bool has_energy = std::any_of(
       result.measures.begin(), result.measures.end(),
       [](const auto& measures) { return measures.second.entries().count("energy_samples") > 0; });
@@ -144,8 +147,25 @@ ordered_json server_block(const TrainJob& job, const RunResult& result) {
 }
 
 // At the end: the wiring may have changed.
-bool has_servers(const TrainJob& job, const RunResult& result) {
-  return !result.measures.empty() && result.measures.rbegin()->first >= job.options.workers;
+bool has_servers(const RunResult& result) {
+  return std::any_of(result.measures.begin(), result.measures.end(),
+                     [](const auto& measures) { return is_of_server(measures.second); });
+}
+
+// The share of time in which the GPU of each rank has worked, after its first steps
+// (StepMeter::gpu_busy). Null: it is known of no rank, as on the CPU.
+ordered_json gpu_busy(const RunResult& result) {
+  ordered_json ranks = ordered_json::object();
+  double sum = 0;
+  for (const auto& [rank, measures] : result.measures) {
+    const auto busy = measures.number(kGpuBusy);
+    if (!busy) continue;
+    ranks[std::to_string(rank)] = json_number(*busy);
+    sum += *busy;
+  }
+  if (ranks.empty()) return nullptr;
+  const double mean = sum / static_cast<double>(ranks.size());
+  return {{"mean", json_number(mean)}, {"ranks", std::move(ranks)}};
 }
 
 ordered_json batch_runs(const std::vector<BatchTally::Named>& runs) {
@@ -216,8 +236,9 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
   summary["views"] = result.views;
   summary["batches"] = batch_block(result.batches);
   summary["goodput"] = json_number(known ? goodput : nan);
-  if (has_servers(job, result)) summary["server"] = server_block(job, result);
+  if (has_servers(result)) summary["server"] = server_block(job, result);
   summary["step_seconds"] = step_seconds(result.step_seconds);
+  if (auto busy = gpu_busy(result); !busy.is_null()) summary["gpu_busy"] = std::move(busy);
   summary["interrupted"] = result.interrupted;
   summary["versions"] = version_facts();
   if (result.error) summary["error"] = result.error->message;

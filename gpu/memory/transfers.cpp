@@ -264,6 +264,11 @@ void Transfers::download_slice(const HostMemory& to, const at::Tensor& result, F
             result.narrow(0, slice.begin, slice.size));
 }
 
+void Transfers::download_reduced(const HostMemory& to, const at::Tensor& result, FlatSlice slice) {
+  runtime_->wait(Stream::download, runtime_->record(Stream::exchange));
+  download_slice(to, result, slice);
+}
+
 at::Tensor Transfers::download(const FrozenTensor& result) {
   const auto scope = runtime_->enter(Stream::download);
   return download(result.read());  // the stream waits for the one that wrote it

@@ -30,11 +30,11 @@ FlatSlice flat_slice(std::int64_t numel, std::size_t index, std::size_t count);
 //   upload    z, buffers                      batch of the next step
 //   compute              forward, backward
 //   exchange                     (buckets)
-//   download                               gradient, buffers, figures
+//   download                      (buckets)  gradient, buffers, figures
 //   host                 (reads the next batch)                     waits here, and only here
 //
 // Replicas of a group reduce buckets of the gradient in the exchange stream, each behind what
-// computed it.
+// computed it, and download each behind its reduction, beside the backward pass.
 //
 // A model that is on the device already is read there, and its gradient stays there: the compute
 // stream waits for the stream that wrote it, and that of the reader for the gradient
@@ -131,6 +131,9 @@ class Transfers {
   // `to` is kept beyond that. REQUIRES: what download() does; both flat, of one length and type; a
   // device with memory of its own.
   void download_slice(const HostMemory& to, const at::Tensor& result, FlatSlice slice);
+  // The same of what the exchange stream has been given to do so far, before end_compute(). From
+  // any thread, as begin_exchange().
+  void download_reduced(const HostMemory& to, const at::Tensor& result, FlatSlice slice);
 
   // Waits until all downloads are here. Errors: those of DeviceRuntime::host_wait.
   Expected<void> finish();

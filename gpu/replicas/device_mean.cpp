@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "gpu/timing/work_span.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
@@ -13,6 +14,7 @@ FrozenTensor mean_on_device(DeviceRuntime& lead, std::vector<FrozenTensor> value
   GRAPEVINE_CHECK(!values.empty() && values.front().device() == lead.device(),
                   "a mean of vectors on another device than ", lead.device());
   const auto scope = lead.enter(Stream::compute);
+  const WorkSpan work(lead, Stream::compute);
   const at::NoGradGuard no_grad;
   at::Tensor mean = std::move(values.front()).thaw();
   at::Tensor copied;  // from another device; read before the next one overwrites it, in one stream

@@ -14,7 +14,7 @@ class HostMean {
  public:
   // By replica 0, between the collectives of a pass: no replica uses it then.
   void set(Transfers::HostMemory memory);
-  // By each replica, after the last GradientGroup::all_reduce_mean() of a pass.
+  // By each replica, from the first GradientGroup::all_reduce_mean() of a pass on.
   Transfers::HostMemory get() const;
   // What was set, which is then given up. Undefined where nothing was.
   at::Tensor take();

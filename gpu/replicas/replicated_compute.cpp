@@ -53,7 +53,9 @@ Gradient ReplicatedCompute::gradient(GradientRequest request) {
 void ReplicatedCompute::combine(std::vector<Gradient>& parts, Gradient& result) {
   const double share = 1.0 / static_cast<double>(parts.size());
   double longest = 0;
+  result.device_seconds = 0;
   for (const Gradient& part : parts) {
+    result.device_seconds += share * part.device_seconds;
     result.loss += share * part.loss;
     result.top1 += share * part.top1;
     result.top5 += share * part.top5;

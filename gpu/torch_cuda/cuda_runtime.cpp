@@ -14,6 +14,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,9 +64,10 @@ void free_pinned(at::Device device, void* memory) noexcept {
 
 class CudaEvent final : public DeviceEvent {
  public:
-  CudaEvent(int gpu, cudaStream_t stream) : gpu_(gpu) {
+  // `flags`: cudaEventDisableTiming, or cudaEventDefault for one with a time.
+  CudaEvent(int gpu, cudaStream_t stream, unsigned flags) : gpu_(gpu) {
     const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(gpu));
-    C10_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    C10_CUDA_CHECK(cudaEventCreateWithFlags(&event_, flags));
     C10_CUDA_CHECK(cudaEventRecord(event_, stream));
   }
   // Destroying an event that is not reached yet is allowed, and does not wait. Under a guard, as
@@ -93,6 +95,18 @@ class CudaEvent final : public DeviceEvent {
       const cudaError_t error = cudaPeekAtLastError();
       return error == cudaSuccess || error == cudaErrorNotReady ? cudaErrorUnknown : error;
     }
+  }
+  double seconds_since(const DeviceEvent& earlier) const override {
+    float milliseconds = 0;
+    try {
+      const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(gpu_));
+      const cudaEvent_t from = static_cast<const CudaEvent&>(earlier).event();
+      if (cudaEventElapsedTime(&milliseconds, from, event_) == cudaSuccess)
+        return static_cast<double>(milliseconds) / 1000;
+      static_cast<void>(cudaGetLastError());
+    } catch (const std::exception&) {  // of the guard, after an error of the device
+    }
+    return std::numeric_limits<double>::quiet_NaN();
   }
   cudaEvent_t event() const { return event_; }
 
@@ -141,7 +155,11 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   EventHandle record(Stream stream) override {
-    return std::make_shared<CudaEvent>(gpu_, cuda_stream(stream).stream());
+    return std::make_shared<CudaEvent>(gpu_, cuda_stream(stream).stream(), cudaEventDisableTiming);
+  }
+
+  EventHandle record_timed(Stream stream) override {
+    return std::make_shared<CudaEvent>(gpu_, cuda_stream(stream).stream(), cudaEventDefault);
   }
 
   void wait(Stream stream, const EventHandle& event) override {

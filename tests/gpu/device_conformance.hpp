@@ -99,6 +99,22 @@ TEST_P(DeviceConformance, AnEventStaysReachedAndCoversWhatWasBefore) {
   finish(Stream::upload);
 }
 
+// They need no wait of their own: what follows them in the stream is enough.
+TEST_P(DeviceConformance, TimedEventsAreReachedInTheOrderOfTheirStream) {
+  const EventHandle first = runtime_->record_timed(Stream::compute);
+  if (!first) return;
+  {
+    const auto scope = runtime_->enter(Stream::compute);
+    at::Tensor x = at::ones({1 << 20}, at::TensorOptions(at::kFloat).device(runtime_->device()));
+    for (int i = 0; i < 50; ++i) x.mul_(0.5).add_(1);
+  }
+  const EventHandle last = runtime_->record_timed(Stream::compute);
+  finish(Stream::compute);
+  ASSERT_TRUE(first->reached() && last->reached());
+  EXPECT_GE(last->seconds_since(*first), 0);
+  EXPECT_LT(last->seconds_since(*first), to_seconds(kTimeout));
+}
+
 TEST_P(DeviceConformance, ScopesNestAndEndInReverse) {
   const auto outer = runtime_->enter(Stream::compute);
   at::Tensor x = at::ones({100}, at::TensorOptions(at::kFloat).device(runtime_->device()));

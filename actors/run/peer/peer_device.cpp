@@ -1,17 +1,33 @@
 // Where a rank keeps its model: in the host's memory, or on its worker's device.
 #include <ATen/ops/empty.h>
 
+#include <memory>
 #include <utility>
 
 #include "actors/run/peer.hpp"
+#include "gpu/timing/work_span.hpp"
 #include "messages/check.hpp"
 #include "messages/device/model_vectors.hpp"
 #include "messages/device/ready_event.hpp"
 
 namespace grapevine {
+namespace {
+
+// What a handler enqueues is the exchange's share in the work of the device.
+class MeasuredScope final : public StreamScope {
+ public:
+  explicit MeasuredScope(DeviceRuntime& device)
+      : scope_(device.enter(Stream::exchange)), work_(device, Stream::exchange) {}
+
+ private:
+  const std::unique_ptr<StreamScope> scope_;
+  const WorkSpan work_;  // ends first
+};
+
+}  // namespace
 
 std::unique_ptr<StreamScope> PeerState::enter_device() const {
-  return config_.device ? config_.device->enter(Stream::exchange) : nullptr;
+  return config_.device ? std::make_unique<MeasuredScope>(*config_.device) : nullptr;
 }
 
 at::Device PeerState::device() const {

@@ -135,6 +135,7 @@ void PeerState::on_collect(bool with_model) {
   if (with_model) {
     report_figures();
     report.measures = short_measures(config_.rank, role_->measures());
+    if (const auto busy = meter_.gpu_busy()) report.measures.put(kGpuBusy, *busy);
     if (config_.models) {
       report.offer = offer_model(kLastModel, role_->debiased());
     } else {

@@ -1,4 +1,5 @@
-// StepMeter: the times of a rank's steps and waits, and the staleness of what it applied.
+// StepMeter: the times of a rank's steps and waits, the staleness of what it applied, and how busy
+// its GPU was.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -22,9 +23,16 @@ class StepMeter {
   // `seed`: of the sample of step times.
   explicit StepMeter(std::uint64_t seed = 0) : times_(seed) {}
 
+  // Of so many first steps the work of the GPU does not count: libraries are loaded in them, and
+  // pages locked.
+  static constexpr std::int64_t kFirstSteps = 20;
+
   // The step in progress counts from `now`, with the waits until then.
   void begin_step(Timestamp now) { step_began_ = now; }
   void applied(std::int64_t staleness);
+  // In the step in progress the GPU has worked for so long (Gradient::device_seconds); NaN:
+  // unknown.
+  void worked(double device_seconds) { worked_ += device_seconds; }
   // Waits may be nested: a level waits inside another one.
   void begin_wait(Timestamp now);
   // Since the last begin_wait(). REQUIRES: there was one.
@@ -38,6 +46,9 @@ class StepMeter {
   }
   // How long the steps so far took: see StepTimes.
   const std::vector<double>& step_seconds() const { return times_.sample(); }
+  // The share of time, in [0, 1], in which the GPU has worked since the first steps. Nothing: there
+  // were no others, or it is not known of one of them.
+  std::optional<double> gpu_busy() const;
 
  private:
   Timestamp step_began_{0};
@@ -48,6 +59,9 @@ class StepMeter {
   double staleness_sum_ = 0;  // of this step, and
   std::int64_t staleness_count_ = 0;
   StepTimes times_;
+  std::int64_t steps_ = 0;
+  double worked_ = 0;                     // by the GPU in this step, and
+  double all_worked_ = 0, all_time_ = 0;  // in those that count; s
 };
 
 }  // namespace grapevine

@@ -24,7 +24,7 @@ struct RunResult {
   Ledger ledger;                     // of all ranks
   std::int64_t destroyed = 0;        // of the ledger's pending ones: of lost ranks
   std::vector<double> step_seconds;  // of all ranks; of long runs a sample
-  std::map<Rank, StateDict> measures;  // of roles, by rank; none where a role has none
+  std::map<Rank, StateDict> measures;  // of RankReport, by rank; none where it has none
   // Ranks that died while the others continued, and are so; also those whose loss ended the run.
   std::vector<Rank> lost;
   std::vector<Rank> vacant;   // places that no rank has taken

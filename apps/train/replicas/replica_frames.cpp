@@ -50,7 +50,7 @@ GradientRequest request_of(const ReplicaTask& task) {
 
 ReplicaResult result_of(const Gradient& gradient) {
   const auto& [step, value, buffers, loss, top1, top5, samples, length, data_seconds,
-               compute_seconds, error] = gradient;
+               compute_seconds, device_seconds, error] = gradient;
   ReplicaResult result;
   result.step = step;
   result.has_buffers = buffers.defined() ? 1 : 0;
@@ -61,6 +61,7 @@ ReplicaResult result_of(const Gradient& gradient) {
   result.length = length;
   result.data_seconds = data_seconds;
   result.compute_seconds = compute_seconds;
+  result.device_seconds = device_seconds;
   const std::size_t bytes = cut_length(error, kReplicaErrorBytes);
   result.error_bytes = static_cast<std::uint32_t>(bytes);
   std::copy_n(error.begin(), bytes, result.error.begin());
@@ -69,7 +70,7 @@ ReplicaResult result_of(const Gradient& gradient) {
 
 Gradient gradient_of(const ReplicaResult& result) {
   const auto& [kind, has_buffers, step, loss, top1, top5, samples, length, data_seconds,
-               compute_seconds, error_bytes, error] = result;
+               compute_seconds, device_seconds, error_bytes, error] = result;
   Gradient gradient;
   gradient.step = step;
   gradient.loss = loss;
@@ -79,6 +80,7 @@ Gradient gradient_of(const ReplicaResult& result) {
   gradient.length = length;
   gradient.data_seconds = data_seconds;
   gradient.compute_seconds = compute_seconds;
+  gradient.device_seconds = device_seconds;
   gradient.error.assign(error.data(), error_bytes);
   return gradient;
 }

@@ -55,7 +55,7 @@ struct ReplicaResult {
   Step step = 0;
   double loss = 0, top1 = 0, top5 = 0;
   std::int64_t samples = 0, length = 0;
-  double data_seconds = 0, compute_seconds = 0;
+  double data_seconds = 0, compute_seconds = 0, device_seconds = 0;
   std::uint32_t error_bytes = 0;  // of `error`
   std::array<char, kReplicaErrorBytes> error{};
 };

@@ -19,7 +19,8 @@
 // - An event of LibTorch is recorded, awaited and ended only while its device is the current one of
 //   the thread: for CUDA, LibTorch would otherwise open a context on the current one.
 // - Graphs (graph.hpp).
-// What it does not: work never runs late or at once, and nothing takes time.
+// What it does not: work never runs late or at once, and takes no time but what a test gives it:
+// the time of streams and of the host is counted, in seconds that do not pass (order.hpp).
 #pragma once
 #include <c10/core/Device.h>
 
@@ -46,6 +47,12 @@ Traffic traffic();
 // Of an operator, "aten::…" or "grapevine::…".
 std::uint64_t calls(const std::string& operation);
 void set_fault(Fault fault);
+// From now on an operation, as in calls(), "upload", "download" or "copy between devices", takes so
+// long in its stream; until the next reset().
+void set_duration(const std::string& operation, double seconds);
+// The host does something else for so long: what it enqueues afterwards begins later.
+void host_works(double seconds);
+double host_time();
 void reset();
 
 // A copy by hardware beside the devices, such as a network device, in no stream. A violation: the

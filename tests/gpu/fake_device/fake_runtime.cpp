@@ -19,21 +19,37 @@ constexpr int kPolls = 3;  // after which an event that nobody waits for is reac
 
 class FakeEvent final : public DeviceEvent {
  public:
-  FakeEvent(Clock clock, Stream stream) : clock_(std::move(clock)), stream_(stream) {}
+  FakeEvent(Clock clock, Stream stream, double at)
+      : clock_(std::move(clock)), stream_(stream), at_(at) {}
   bool reached() const override {
     if (order().host_knows(clock_)) return true;
     if (++polls_ < kPolls) return false;
-    order().host_waits(clock_);
+    order().host_waits(clock_, at_);
     open_pinned();
     return true;
   }
   const Clock& clock() const { return clock_; }
   Stream stream() const { return stream_; }
+  double at() const { return at_; }
 
  private:
   const Clock clock_;
   const Stream stream_;
+  const double at_;  // the time when its stream reaches it
   mutable std::atomic<int> polls_{0};
+};
+
+// That it is reached says nothing about what the host has waited for.
+class FakeTimedEvent final : public DeviceEvent {
+ public:
+  explicit FakeTimedEvent(double at) : at_(at) {}
+  bool reached() const override { return order().host_time() >= at_; }
+  double seconds_since(const DeviceEvent& earlier) const override {
+    return at_ - static_cast<const FakeTimedEvent&>(earlier).at_;
+  }
+
+ private:
+  const double at_;
 };
 
 class FakeScope final : public StreamScope {
@@ -70,6 +86,12 @@ Block* block_of(const at::Tensor& t) {
   return static_cast<Block*>(t.storage().data_ptr().get_context());
 }
 
+// REQUIRES: contiguous.
+Access access_to(const at::Tensor& t) {
+  const auto begin = static_cast<std::uint64_t>(t.storage_offset()) * t.element_size();
+  return {&block_of(t)->history, begin, begin + t.nbytes()};
+}
+
 class FakeRuntime final : public DeviceRuntime {
  public:
   FakeRuntime(int index, const std::string& name) : index_(index) {
@@ -97,8 +119,8 @@ class FakeRuntime final : public DeviceRuntime {
     GRAPEVINE_CHECK(!(up && down), "a copy from host to host");
     const std::string name = up ? "upload" : down ? "download" : "copy between devices";
     std::vector<Access> reads, writes;
-    if (!up) reads.emplace_back(&block_of(from)->history);
-    if (!down) writes.emplace_back(&block_of(to)->history);
+    if (!up) reads.push_back(access_to(from));
+    if (!down) writes.push_back(access_to(to));
     const std::uint64_t time = order().run(name, order_of(stream), reads, writes);
     std::memcpy(place(to), place(from), from.nbytes());
     const at::Tensor& host = up ? from : to;
@@ -114,7 +136,13 @@ class FakeRuntime final : public DeviceRuntime {
   }
 
   EventHandle record(Stream stream) override {
-    return std::make_shared<FakeEvent>(order().now(order_of(stream)), stream);
+    const std::size_t of = order_of(stream);
+    return std::make_shared<FakeEvent>(order().now(of), stream, order().time_of(of));
+  }
+
+  EventHandle record_timed(Stream stream) override {
+    refuse_in_capture("a timed event");
+    return std::make_shared<FakeTimedEvent>(order().time_of(order_of(stream)));
   }
 
   void wait(Stream stream, const EventHandle& event) override {
@@ -123,10 +151,11 @@ class FakeRuntime final : public DeviceRuntime {
         (stream == Stream::exchange && fault == Fault::exchange_does_not_wait))
       return;
     const auto& fake = static_cast<const FakeEvent&>(*event);
-    if (stream == Stream::compute && fake.stream() == Stream::exchange &&
-        fault == Fault::exchange_is_not_awaited)
+    if (fake.stream() == Stream::exchange &&
+        ((stream == Stream::compute && fault == Fault::exchange_is_not_awaited) ||
+         (stream == Stream::download && fault == Fault::download_does_not_wait)))
       return;
-    order().wait(order_of(stream), fake.clock());
+    order().wait(order_of(stream), fake.clock(), fake.at());
   }
 
   Expected<void> host_wait(const EventHandle& event, Duration) override {
@@ -136,7 +165,8 @@ class FakeRuntime final : public DeviceRuntime {
       return Error{Errc::failed, e.what()};
     }
     if (!event || order().fault() == Fault::host_does_not_wait) return {};
-    order().host_waits(static_cast<const FakeEvent&>(*event).clock());
+    const auto& fake = static_cast<const FakeEvent&>(*event);
+    order().host_waits(fake.clock(), fake.at());
     open_pinned();
     return {};
   }
@@ -159,14 +189,14 @@ class FakeRuntime final : public DeviceRuntime {
     const std::size_t compute = order_of(Stream::compute);
     const std::int64_t id = new_stream_id();
     const std::size_t stream = order().stream({index_, id});
-    order().wait(stream, order().now(compute));
+    order().wait(stream, order().now(compute), order().time_of(compute));
     Recording recording(stream);
     {
       const FakeScope scope(index_, id);
       work();
     }
     recording.end();
-    order().wait(compute, order().now(stream));
+    order().wait(compute, order().now(stream), order().time_of(stream));
     std::array<std::size_t, kStreams> streams = {};
     for (std::size_t i = 0; i < kStreams; ++i) streams[i] = order_of(static_cast<Stream>(i));
     return std::make_unique<FakeGraph>(recording, streams);
@@ -209,6 +239,11 @@ std::vector<std::string> violations() { return order().violations(); }
 Traffic traffic() { return order().traffic(); }
 std::uint64_t calls(const std::string& operation) { return order().calls(operation); }
 void set_fault(Fault fault) { order().set_fault(fault); }
+void set_duration(const std::string& operation, double seconds) {
+  order().set_duration(operation, seconds);
+}
+void host_works(double seconds) { order().host_works(seconds); }
+double host_time() { return order().host_time(); }
 void reset() { order().reset(); }
 
 }  // namespace grapevine::fake

@@ -336,7 +336,7 @@ void copy_on_devices(const at::Tensor& to, const at::Tensor& from) {
   const int source = from.device().index(), target = to.device().index();
   const std::size_t here = stream_of_operation(source, block_of(from));
   const std::size_t there = stream_of_operation(target, block_of(from));
-  order().wait(here, order().now(there));
+  order().wait(here, order().now(there), order().time_of(there));
   Recording* const capture = recording_in(here);
   if (capture != nullptr) {
     capture->use(Place::of(from), false);
@@ -348,7 +348,7 @@ void copy_on_devices(const at::Tensor& to, const at::Tensor& from) {
          [to = Place::of(to), from = Place::of(from)] { to.alias().copy_(from.alias()); }});
   }
   order().run("aten::copy_", here, {&block_of(from)->history}, {&block_of(to)->history});
-  order().wait(there, order().now(here));
+  order().wait(there, order().now(here), order().time_of(here));
   alias_on_host(to).copy_(alias_on_host(from));
   if (source != target) order().count({0, 0, from.nbytes()});
 }

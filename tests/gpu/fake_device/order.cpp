@@ -36,6 +36,7 @@ std::size_t Order::stream(StreamKey key) {
   const auto [found, fresh] = streams_.try_emplace(key, clocks_.size());
   if (fresh) {
     clocks_.emplace_back();
+    free_at_.push_back(0);
     names_.push_back("device " + std::to_string(key.device) + ", " +
                      (key.id == 0 ? "default stream" : "stream " + std::to_string(key.id)));
   }
@@ -92,6 +93,9 @@ std::uint64_t Order::run(const std::string& operation, std::size_t stream,
     for (const Access& each : *accesses)
       if (!each.block->has_home) allocate_in(*each.block, stream);
   const std::uint64_t time = advance(clocks_[stream], stream);
+  const auto duration = durations_.find(operation);
+  free_at_[stream] = std::max(free_at_[stream], host_time_) +
+                     (duration == durations_.end() ? 0 : duration->second);
   for (const auto* accesses : {&reads, &writes}) {
     const bool overwrites = accesses == &writes;
     const char* const what =
@@ -166,14 +170,36 @@ Clock Order::now(std::size_t stream) {
   return clocks_[stream];
 }
 
-void Order::wait(std::size_t stream, const Clock& event) {
+void Order::wait(std::size_t stream, const Clock& event, double at) {
   const std::lock_guard<std::mutex> lock(mutex_);
   join(clocks_[stream], event);
+  free_at_[stream] = std::max(free_at_[stream], at);
 }
 
-void Order::host_waits(const Clock& event) {
+void Order::host_waits(const Clock& event, double at) {
   const std::lock_guard<std::mutex> lock(mutex_);
   join(host_, event);
+  host_time_ = std::max(host_time_, at);
+}
+
+double Order::time_of(std::size_t stream) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::max(free_at_[stream], host_time_);
+}
+
+double Order::host_time() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return host_time_;
+}
+
+void Order::host_works(double seconds) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  host_time_ += seconds;
+}
+
+void Order::set_duration(const std::string& operation, double seconds) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  durations_[operation] = seconds;
 }
 
 bool Order::host_knows(const Clock& event) {
@@ -232,6 +258,7 @@ void Order::reset() {
   violations_.clear();
   traffic_ = {};
   calls_.clear();
+  durations_.clear();
   fault_ = Fault::none;
 }
 

@@ -62,6 +62,7 @@ enum class Fault {
   upload_is_not_awaited,    // the compute stream does not wait for the upload stream
   exchange_does_not_wait,   // the exchange stream does not wait for others
   exchange_is_not_awaited,  // the compute stream does not wait for the exchange stream
+  download_does_not_wait,   // the download stream does not wait for the exchange stream
   host_does_not_wait,       // a host that waits for an event continues at once
   foreign_is_not_awaited,   // a stream does not wait for one of another device
   allocator_is_not_told,    // memory is not held for the other streams that use it
@@ -80,6 +81,10 @@ struct Traffic {
 // One for the process: streams of several devices wait for each other. Work is done when it is
 // enqueued, in the order of the calls; what counts is whether streams, events and waits would have
 // enforced that order on a real device. A violation is recorded, not thrown. Thread-safe.
+//
+// It also has a time, in seconds from 0: an operation begins when the host has enqueued it and its
+// stream has done what went before it and what it waits for, and takes what set_duration() says, or
+// nothing. The host's time passes where it waits, and by host_works().
 class Order {
  public:
   std::size_t stream(StreamKey key);
@@ -97,11 +102,18 @@ class Order {
   void record_stream(History& block, std::size_t stream);
 
   Clock now(std::size_t stream);
-  void wait(std::size_t stream, const Clock& event);
+  // `at`: the time of the event.
+  void wait(std::size_t stream, const Clock& event, double at = 0);
   // The host waits: work that it enqueues from now on comes after the event.
-  void host_waits(const Clock& event);
+  void host_waits(const Clock& event, double at = 0);
   bool host_knows(const Clock& event);
   bool host_knows(std::size_t stream, std::uint64_t time);
+
+  // When the stream will have done all its work.
+  double time_of(std::size_t stream);
+  double host_time();
+  void host_works(double seconds);
+  void set_duration(const std::string& operation, double seconds);
 
   void violation(const std::string& what);
   std::vector<std::string> violations();
@@ -110,7 +122,7 @@ class Order {
   void count(const Traffic& copied);
   Fault fault();
   void set_fault(Fault fault);
-  // Forgets violations, traffic, calls and the fault; streams and blocks stay.
+  // Forgets violations, traffic, calls, durations and the fault; streams, blocks and times stay.
   void reset();
 
  private:
@@ -123,7 +135,10 @@ class Order {
   std::map<StreamKey, std::size_t> streams_;
   std::vector<Clock> clocks_;       // by stream
   std::vector<std::string> names_;  // by stream
+  std::vector<double> free_at_;     // by stream: the end of its work so far
   Clock host_;
+  double host_time_ = 0;
+  std::map<std::string, double> durations_;  // by operation
   std::vector<std::string> violations_;
   Traffic traffic_;
   std::map<std::string, std::uint64_t> calls_;  // by operation

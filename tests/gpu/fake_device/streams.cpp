@@ -34,6 +34,7 @@ StreamKey key_of(const c10::Stream& stream) { return {stream.device_index(), str
 struct RecordedEvent {
   int device = 0;
   Clock clock;
+  double at = 0;
 };
 
 // As CUDA's does: after the call it sets the device that was current before, and CUDA opens a
@@ -80,9 +81,10 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     auto* recorded = static_cast<RecordedEvent*>(*event);
     if (recorded == nullptr) *event = recorded = new RecordedEvent;
     recorded->device = stream.device_index();
-    recorded->clock = order().fault() == Fault::ready_events_are_empty
-                          ? Clock()
-                          : order().now(order().stream(key_of(stream)));
+    const std::size_t of = order().stream(key_of(stream));
+    const bool empty = order().fault() == Fault::ready_events_are_empty;
+    recorded->clock = empty ? Clock() : order().now(of);
+    recorded->at = empty ? 0 : order().time_of(of);
   }
   void block(void* event, const c10::Stream& stream) const override {
     const auto* recorded = static_cast<const RecordedEvent*>(event);
@@ -90,7 +92,7 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     check_current("is awaited on", stream.device_index());
     const bool foreign = recorded->device != stream.device_index();
     if (foreign && order().fault() == Fault::foreign_is_not_awaited) return;
-    order().wait(order().stream(key_of(stream)), recorded->clock);
+    order().wait(order().stream(key_of(stream)), recorded->clock, recorded->at);
   }
   bool queryEvent(void* event) const override {
     const auto* recorded = static_cast<const RecordedEvent*>(event);
@@ -141,7 +143,7 @@ std::int64_t new_stream_id() {
 
 void synchronize(std::size_t stream) {
   if (Recording* const capture = recording_in(stream)) capture->refuse("a wait of the host");
-  order().host_waits(order().now(stream));
+  order().host_waits(order().now(stream), order().time_of(stream));
   open_pinned();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <sstream>
 #include <string>
 
 #include "apps/program.hpp"
@@ -52,6 +53,18 @@ void register_fake_gpus() {
   register_cuda_driver(std::move(driver));
 }
 
+// GRAPEVINE_FAKE_DURATION: an operation of the devices and the seconds that it takes.
+void set_duration() {
+  const char* const value =
+      std::getenv("GRAPEVINE_FAKE_DURATION");  // NOLINT(concurrency-mt-unsafe)
+  if (value == nullptr) return;
+  std::istringstream words(value);
+  std::string operation;
+  double seconds = 0;
+  words >> operation >> seconds;
+  fake::set_duration(operation, seconds);
+}
+
 void report_traffic() {
   const fake::Traffic traffic = fake::traffic();
   if (traffic.up == 0) return;
@@ -76,6 +89,7 @@ int report_violations() {
 
 int main(int argc, char** argv) {
   grapevine::register_fake_gpus();
+  grapevine::set_duration();
   const int code = grapevine::run_command_line(argc, argv);
   grapevine::report_traffic();
   const int violations = grapevine::report_violations();

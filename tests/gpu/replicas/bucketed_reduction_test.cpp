@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -181,6 +182,37 @@ TEST(BucketedReduction, BeginsWhileTheBackwardPassRuns) {
   EXPECT_EQ(log, (std::vector<std::string>{"reduce", "reduce", "pass", "reduce", "reduce"}));
 }
 
+// Each replica downloads what its slice has of a bucket. That of the second one is a part of the
+// second layer, whose buckets come first.
+TEST(BucketedReduction, ComesDownWhileTheBackwardPassRuns) {
+  std::vector<std::shared_ptr<LazyDevice>> devices;
+  for (std::size_t i = 0; i < 2; ++i) devices.push_back(std::make_shared<LazyDevice>());
+  devices[0]->pin_with(*devices[1]);
+  std::vector<std::int64_t> before_pass(2, -1);
+  const auto downloads = [&devices](std::size_t replica) {
+    const auto& log = devices[replica]->log;
+    return std::count(log.begin(), log.end(), "copy download");
+  };
+  const auto compute =
+      replicated(2, std::make_shared<MeetingGroup>(2), 1, [&](TorchComputeConfig& config) {
+        config.runtime = devices[config.replica];
+        config.model = tiny_factory([&before_pass, &downloads, replica = config.replica] {
+          const auto note = [&before_pass, &downloads, replica] {
+            before_pass[replica] = downloads(replica);
+          };
+          return torch::nn::Sequential(torch::nn::Linear(3, 5), std::make_shared<Milestone>(note),
+                                       torch::nn::Linear(5, 6));
+        });
+      });
+  for (const auto& device : devices) device->log.clear();
+  ASSERT_EQ(compute->gradient(tiny_request(compute->initial_parameters())).error, "");
+  EXPECT_EQ(before_pass, (std::vector<std::int64_t>{1, 2}));
+  constexpr std::int64_t kFigures = 1;
+  EXPECT_EQ(downloads(0), 3 + kFigures)
+      << "of the weight of the second layer, and both of the first";
+  EXPECT_EQ(downloads(1), 2 + kFigures);
+}
+
 // After the first bucket, in the middle of a backward pass.
 TEST(BucketedReduction, AFailureInTheMiddleEndsTheStepOfAll) {
   for (const bool lazy : {false, true}) {
@@ -233,8 +265,9 @@ class ReductionOnDevices : public testing::Test {
                                          "replica " + std::to_string(config.replica));
     });
   }
-  static std::vector<std::string> violations_with(fake::Fault fault) {
-    const auto compute = on_devices();
+  static std::vector<std::string> violations_with(
+      fake::Fault fault, const Change& change = [](TorchComputeConfig&) {}) {
+    const auto compute = on_devices(change);
     const FrozenTensor z = compute->initial_parameters();
     EXPECT_EQ(compute->gradient(tiny_request(z, 0)).error, "");
     EXPECT_THAT(fake::violations(), IsEmpty());
@@ -270,9 +303,16 @@ TEST_F(ReductionOnDevices, AMissingWaitForTheBackwardPassIsFound) {
               Contains(HasSubstr("'all-reduce' in device")));
 }
 
+// The compute stream looks for an overflow in the mean.
 TEST_F(ReductionOnDevices, AMissingWaitForTheReductionIsFound) {
-  EXPECT_THAT(violations_with(fake::Fault::exchange_is_not_awaited),
+  EXPECT_THAT(violations_with(fake::Fault::exchange_is_not_awaited,
+                              [](TorchComputeConfig& config) { config.scale_loss = true; }),
               Contains(HasSubstr("exchange")));
+}
+
+TEST_F(ReductionOnDevices, AMissingWaitOfTheDownloadIsFound) {
+  EXPECT_THAT(violations_with(fake::Fault::download_does_not_wait),
+              Contains(HasSubstr("'download' in device")));
 }
 
 }  // namespace bucketed_reduction_test

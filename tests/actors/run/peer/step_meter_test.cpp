@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <optional>
+#include <random>
+#include <string>
 #include <vector>
 
 namespace grapevine {
@@ -77,6 +81,55 @@ TEST(StepMeter, MeasuresStepsWaitsAndStaleness) {
     }
   }
   EXPECT_EQ(meter.step_seconds(), (std::vector<double>{2, 8, 3, 7, 1}));
+}
+
+// The sums of all steps but the first ones, of random lengths and work.
+TEST(StepMeter, TheGpuIsBusyForTheShareOfItsWork) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 rng(seed);
+    std::uniform_int_distribution<int> length(1, 50), percent(0, 100);
+    StepMeter meter;
+    Timestamp now = kSecond;
+    meter.begin_step(now);
+    double worked = 0, all = 0;
+    for (std::int64_t step = 0; step < StepMeter::kFirstSteps + 30; ++step) {
+      EXPECT_EQ(meter.gpu_busy().has_value(), step > StepMeter::kFirstSteps) << step;
+      const int seconds = length(rng);
+      const double of_gpu = seconds * percent(rng) / 100.0;
+      meter.worked(of_gpu);
+      meter.end_step(now += seconds * kSecond);
+      if (step < StepMeter::kFirstSteps) continue;
+      worked += of_gpu;
+      all += seconds;
+      ASSERT_NEAR(meter.gpu_busy().value(), worked / all, 1e-12) << step;
+    }
+  }
+}
+
+TEST(StepMeter, TheGpuIsBusyForAllTimeAtMost) {
+  StepMeter meter;
+  for (std::int64_t step = 0; step < StepMeter::kFirstSteps + 1; ++step) {
+    meter.worked(2);
+    meter.end_step((step + 1) * kSecond);
+  }
+  EXPECT_EQ(meter.gpu_busy(), 1.0);
+}
+
+// As the first gradient is, and all of them on the CPU.
+TEST(StepMeter, UnknownWorkIsUnknownUnlessItIsThatOfTheFirstSteps) {
+  const double unknown = std::numeric_limits<double>::quiet_NaN();
+  for (const std::int64_t without : {std::int64_t{0}, StepMeter::kFirstSteps}) {
+    StepMeter meter;
+    for (std::int64_t step = 0; step < StepMeter::kFirstSteps + 5; ++step) {
+      meter.worked(step == without ? unknown : 0.5);
+      meter.end_step((step + 1) * kSecond);
+    }
+    if (without == 0)
+      EXPECT_EQ(meter.gpu_busy(), 0.5);
+    else
+      EXPECT_FALSE(meter.gpu_busy().has_value());
+  }
 }
 
 }  // namespace step_meter_test

@@ -116,7 +116,8 @@ TEST(CudaGraphsCommand, TrainsTheModelOfStepsWithoutGraphs) {
   }
 }
 
-// By the output of a run whose log has warnings only, as it has by default.
+// By the output of a run whose log has warnings only, as it has by default. So it is again where
+// the run is extended.
 TEST(CudaGraphsCommand, OneWarningSaysWhyItHasNoEffect) {
   struct Case {
     Arguments launch, more;
@@ -127,22 +128,27 @@ TEST(CudaGraphsCommand, OneWarningSaysWhyItHasNoEffect) {
        {"--workers", "2", "--steps", "3"},
        "no step is replayed: 3 steps in a row with batches of one shape come before the first\n"},
       {{"launch", "-n", "2", "--"},
-       {"--workers", "2", "--steps", "2", "--model", "transformer", "--data", "sequences"},
+       {"--workers", "2", "--steps", "3", "--model", "transformer", "--data", "sequences"},
        "the batches of data 'sequences' differ in length\n"},
       {{},
-       {"--workers", "1", "--devices-per-worker", "2"},
+       {"--workers", "1", "--devices-per-worker", "2", "--steps", "3"},
        "its group reduces gradients while the backward pass computes\n"},
   };
   for (const auto& [launch, more, why] : cases) {
     SCOPED_TRACE(why);
     const TemporaryDirectory folder;
-    const auto result = run_on_gpus(with(with(launch, small_run("ar", folder.path() / "run")),
-                                         with({"--device", "cuda", "--cuda-graphs"}, more)),
-                                    "warning");
-    EXPECT_EQ(result.exit_code, 0) << result.describe();
-    EXPECT_EQ(count_of(kNoEffect, result.err), 1U) << result.describe();
-    EXPECT_EQ(count_of(kNoEffect + std::string(why), result.err), 1U) << result.describe();
-    EXPECT_EQ(count_of("replays", result.err), 0U) << result.describe();
+    const fs::path out = folder.path() / "run";
+    const Arguments job =
+        with(with(launch, small_run("ar", out)), with({"--device", "cuda", "--cuda-graphs"}, more));
+    for (const Arguments& extension :
+         {Arguments{}, Arguments{"--resume", out.string(), "--steps", "6"}}) {
+      SCOPED_TRACE(extension.empty() ? "a new run" : "an extended run");
+      const auto result = run_on_gpus(with(job, extension), "warning");
+      EXPECT_EQ(result.exit_code, 0) << result.describe();
+      EXPECT_EQ(count_of(kNoEffect, result.err), 1U) << result.describe();
+      EXPECT_EQ(count_of(kNoEffect + std::string(why), result.err), 1U) << result.describe();
+      EXPECT_EQ(count_of("replays", result.err), 0U) << result.describe();
+    }
   }
 }
 

@@ -185,5 +185,29 @@ TEST(DeviceProcesses, LaunchFromTheCpusNearTheirGpus) {
   EXPECT_FALSE(says(off, "its threads run on CPUs")) << off.describe();
 }
 
+// The devices take no time, or so much that they are busy all the time. The first steps do not
+// count.
+TEST(DeviceProcesses, ReportHowBusyTheirGpusAre) {
+  const TemporaryDirectory folder;
+  const auto busy = [&](const std::string& name, const Arguments& more, const char* duration) {
+    const fs::path out = folder.path() / name;
+    const auto result = run_on_gpus(job_of_two("ar", "tcp", out, more),
+                                    {std::string("GRAPEVINE_FAKE_DURATION=") + duration});
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    return summary_of(out).value("gpu_busy", json());
+  };
+  constexpr char kNothing[] = "aten::addmm.out 0", kLong[] = "aten::addmm.out 1000";
+  for (const std::string peers : {"host", "device"}) {
+    SCOPED_TRACE(peers);
+    const Arguments more = {"--peers", peers, "--steps", "26"};
+    const json all = {{"mean", 1.0}, {"ranks", {{"0", 1.0}, {"1", 1.0}}}};
+    const json none = {{"mean", 0.0}, {"ranks", {{"0", 0.0}, {"1", 0.0}}}};
+    EXPECT_EQ(busy(peers + "-all", more, kLong), all);
+    EXPECT_EQ(busy(peers + "-none", more, kNothing), none);
+  }
+  EXPECT_EQ(busy("short", {"--peers", "host"}, kLong), json());
+  EXPECT_EQ(busy("cpu", {"--device", "cpu", "--steps", "26"}, kLong), json());
+}
+
 }  // namespace device_processes_test
 }  // namespace grapevine

@@ -64,12 +64,13 @@ TEST(ReplicaFrames, AResultHasEveryFieldOfAGradient) {
   sent.length = 7;
   sent.data_seconds = 0.5;
   sent.compute_seconds = 0.25;
+  sent.device_seconds = 0.125;
   const auto result = read_result(packet_of(result_of(sent)), 4);
   ASSERT_TRUE(result) << result.error().message;
   EXPECT_EQ(result->has_buffers, 1U);
   const Gradient got = gradient_of(*result);
   const auto& [step, value, buffers, loss, top1, top5, samples, length, data_seconds,
-               compute_seconds, error] = got;
+               compute_seconds, device_seconds, error] = got;
   EXPECT_EQ(step, 4);
   EXPECT_FALSE(value.defined() || buffers.defined());
   EXPECT_EQ(loss, 0.1);
@@ -79,6 +80,7 @@ TEST(ReplicaFrames, AResultHasEveryFieldOfAGradient) {
   EXPECT_EQ(length, 7);
   EXPECT_EQ(data_seconds, 0.5);
   EXPECT_EQ(compute_seconds, 0.25);
+  EXPECT_EQ(device_seconds, 0.125);
   EXPECT_EQ(error, "");
 }
 
