@@ -32,16 +32,19 @@ void WaitWatch::on_step(Rank rank, Timestamp now) {
   const auto found = ranks_.find(rank);
   if (found == ranks_.end()) return;
   OfRank& of = found->second;
-  pace_.add(rank, now - of.step);
+  if (!of.joins && !of.lost_another) pace_.add(rank, now - of.step);
   of.step = of.heard = now;
-  of.joins = of.awaits_answer = false;
+  of.joins = of.lost_another = of.awaits_answer = false;
 }
 
 void WaitWatch::finish(Rank rank) {
   if (const auto found = ranks_.find(rank); found != ranks_.end()) found->second.finished = true;
 }
 
-void WaitWatch::remove(Rank rank) { ranks_.erase(rank); }
+void WaitWatch::remove(Rank rank) {
+  ranks_.erase(rank);
+  for (auto& [other, of] : ranks_) of.lost_another = true;
+}
 
 void WaitWatch::bring_back(Rank rank, std::int32_t process, Timestamp now) {
   OfRank& of = ranks_[rank];
@@ -55,7 +58,7 @@ void WaitWatch::bring_back(Rank rank, std::int32_t process, Timestamp now) {
 void WaitWatch::restart(Timestamp now) {
   for (auto& [rank, of] : ranks_) {
     of.step = of.heard = now;
-    of.finished = of.awaits_answer = false;
+    of.finished = of.lost_another = of.awaits_answer = false;
     of.report.reset();
   }
   told_.reset();

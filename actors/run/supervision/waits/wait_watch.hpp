@@ -22,9 +22,11 @@ struct WaitLimits {
 // A wait is unusual once its rank has taken no step for kFactor times its usual pace. Then all
 // ranks are asked what they wait for; the answers say which chain of waits leads to which root. A
 // wait whose root is an injected delay is none. A rank that joins has the pace of the others until
-// it has the state of training; its first step may take longer, as at the start of a run. A wait
-// ends the run only after the last part of a state has come, and all of limits.abort: other ranks
-// may have waited for the state. `now`: of the caller's clock. Sends nothing. Not thread-safe.
+// it has the state of training; its first step may take longer, as at the start of a run. Neither
+// that step nor one during which a rank was lost says what is usual: else each silence of a stopped
+// process, for which the others stood still, would lengthen the next one. A wait ends the run only
+// after the last part of a state has come, and all of limits.abort: other ranks may have waited for
+// the state. `now`: of the caller's clock. Sends nothing. Not thread-safe.
 class WaitWatch {
  public:
   static constexpr int kFactor = UsualPace::kUnusualFactor;
@@ -83,10 +85,11 @@ class WaitWatch {
     std::int32_t process = 0;
     bool trains = true;
     bool finished = false;
-    bool joins = false;  // it has come while the others train, and has taken no step
-    Timestamp step{0};   // its newest one, or the start
-    Timestamp heard{0};  // its newest step or answer
-    Timestamp asked{0};  // since the oldest question without an answer
+    bool joins = false;         // it has come while the others train, and has taken no step
+    bool lost_another = false;  // since its newest step, which may have waited for that one
+    Timestamp step{0};          // its newest one, or the start
+    Timestamp heard{0};         // its newest step or answer
+    Timestamp asked{0};         // since the oldest question without an answer
     bool awaits_answer = false;
     std::optional<WaitReport> report;  // the answer to the newest question
     Timestamp reported_at{0};

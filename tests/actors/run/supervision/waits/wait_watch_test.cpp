@@ -223,6 +223,48 @@ TEST_F(WaitWatchTest, RanksThatAreLostOrFinishedAreNotMissed) {
   EXPECT_TRUE(watch_.ask(now_ + 1000 * kSecond));
 }
 
+// As where the step of a group ends once it is known that one of its members is lost.
+TEST_F(WaitWatchTest, StepsThatWaitForALostRankAreNotUsual) {
+  begin();
+  train(20);
+  for (int loss = 1; loss <= 10; ++loss) {
+    now_ += loss * 5 * kSecond;
+    watch_.remove(2);
+    for (const Rank rank : {0, 1, 3}) watch_.on_step(rank, now_);
+    watch_.restart(now_);
+    watch_.bring_back(2, 0, now_);
+    train(5);
+    EXPECT_EQ(watch_.pace_of_process(0), kSecond) << "loss " << loss;
+  }
+}
+
+TEST_F(WaitWatchTest, TheFirstStepOfAJoiningRankIsNotUsual) {
+  begin();
+  train(20);
+  for (int join = 1; join <= 10; ++join) {
+    watch_.remove(2);
+    watch_.restart(now_);
+    watch_.bring_back(2, 0, now_);
+    for (int i = 0; i < 30; ++i) {
+      now_ += kSecond;
+      for (const Rank rank : {0, 1, 3}) watch_.on_step(rank, now_);
+    }
+    train(5);
+    EXPECT_EQ(watch_.pace_of_process(0), kSecond) << "join " << join;
+  }
+}
+
+// A live rank may pause again and again: that it is not lost for.
+TEST_F(WaitWatchTest, PausesWithoutALossAreUsual) {
+  begin();
+  train(20);
+  for (int pause = 0; pause < 3; ++pause) {
+    step_all(20 * kSecond);
+    train(30);
+  }
+  EXPECT_EQ(watch_.pace_of_process(0), 10 * kSecond);
+}
+
 TEST_F(WaitWatchTest, ARankThatReturnsIsWatchedAgain) {
   begin();
   train(100);
