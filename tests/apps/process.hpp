@@ -12,7 +12,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -63,8 +63,9 @@ struct ProcessOptions {
 };
 
 // One child, leader of its own process group; stdin is /dev/null. The destructor kills the group
-// and reaps the child, so that no test leaves a process behind. Not thread-safe. Throws
-// std::system_error where the program cannot be started at all.
+// and reaps the child, so that no test leaves a process behind. The system kills the child when the
+// thread that has started it ends, also where the tests crash or are killed. Not thread-safe.
+// Throws std::system_error where the program cannot be started at all.
 class Process {
  public:
   explicit Process(const std::vector<std::string>& arguments, ProcessOptions options = {})
@@ -173,26 +174,43 @@ class Process {
     for (const int descriptor : {out_, err_}) ::fcntl(descriptor, F_SETFL, O_NONBLOCK);
   }
 
+  // Returns why the program was not started; 0: it was.
   int spawn(const std::vector<std::string>& arguments, int out, int err) {
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, out, 1);
-    posix_spawn_file_actions_adddup2(&actions, err, 2);
-    if (!options_.directory.empty()) {
-      posix_spawn_file_actions_addchdir_np(&actions, options_.directory.c_str());
-    }
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
     std::vector<std::string> command{options_.program};
     command.insert(command.end(), arguments.begin(), arguments.end());
     std::vector<std::string> variables = environment();
-    const int error = ::posix_spawn(&pid_, options_.program.c_str(), &actions, &attributes,
-                                    pointers(command).data(), pointers(variables).data());
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
+    const std::vector<char*> argv = pointers(command), envp = pointers(variables);
+    std::array<int, 2> failure{};  // the child's errno; closed without one by the program's start
+    check(::pipe2(failure.data(), O_CLOEXEC) == 0 ? 0 : errno, "pipe");
+    const pid_t parent = ::getpid();
+    pid_ = ::fork();
+    if (pid_ == 0) become(parent, argv.data(), envp.data(), {out, err, failure[1]});
+    int error = pid_ < 0 ? errno : 0;
+    ::close(failure[1]);
+    while (::read(failure[0], &error, sizeof error) < 0 && errno == EINTR) {
+    }
+    ::close(failure[0]);
+    if (pid_ > 0 && error != 0) ::waitpid(pid_, nullptr, 0);
     return error;
+  }
+
+  // In the child: system calls only, as other threads of the parent may have held locks.
+  [[noreturn]] void become(pid_t parent, char* const* argv, char* const* envp,
+                           const std::array<int, 3>& descriptors) const {
+    const auto [out, err, failure] = descriptors;
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(127);  // it has died before
+    const int in = ::open("/dev/null", O_RDONLY);
+    const bool moves = !options_.directory.empty();
+    if (in >= 0 && ::dup2(in, 0) == 0 && ::dup2(out, 1) == 1 && ::dup2(err, 2) == 2 &&
+        (!moves || ::chdir(options_.directory.c_str()) == 0)) {
+      if (in != 0) ::close(in);
+      ::execve(argv[0], argv, envp);
+    }
+    const int error = errno;
+    [[maybe_unused]] const ssize_t written = ::write(failure, &error, sizeof error);
+    ::_exit(127);
   }
 
   // Waits for output or the end, whichever is first, and takes it in.

@@ -1,8 +1,15 @@
 #include "tests/apps/process.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace grapevine {
@@ -72,6 +79,33 @@ TEST(ProcessTest, WhatHangsIsKilledWithItsChildren) {
   const ProcessResult state =
       run_process({"-c", "ps -o stat= -p " + grandchild + " | grep -v Z"}, shell());
   EXPECT_EQ(state.out, "");
+}
+
+// As where the tests crash: nobody is left to kill it.
+TEST(ProcessTest, EndsWithTheProcessThatHasStartedIt) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const pid_t starter = ::fork();
+  if (starter == 0) {
+    const Process orphan({"-c", "exec sleep 1000"}, shell());
+    const pid_t started = orphan.pid();
+    if (::write(ends[1], &started, sizeof started) == sizeof started) ::kill(::getpid(), SIGKILL);
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(starter, &status, 0), starter);
+  ::close(ends[1]);
+  pid_t started = 0;
+  ASSERT_EQ(::read(ends[0], &started, sizeof started), sizeof started);
+  ::close(ends[0]);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  // It is a zombie of init at most.
+  const std::string find = "ps -o stat= -p " + std::to_string(started) + " | grep -v Z";
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!run_process({"-c", find}, shell()).out.empty() &&
+         std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(run_process({"-c", find}, shell()).out, "");
 }
 
 TEST(ProcessTest, AProgramThatIsMissingThrows) {

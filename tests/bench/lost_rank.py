@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""How long the others stand still when a process of a run over tcp is killed.
+"""How long the others stand still when a process of a run is killed, or until the run has ended.
 
 Usage: lost_rank.py GRAPEVINE [--rounds N] [--processes N] [--steps N] [--algorithm NAME…]
+                    [--transport NAME] [--ends]
 
 In each round a random process other than the first is killed by SIGKILL after the first checkpoint;
 undisturbed runs take turns with these. The standstill is the longest time between two steps of a
 remaining rank, from metrics.csv, after the kill's run has left its first tenth behind. Each run has
 to end well, with produced = applied + pending + dropped + destroyed.
+
+With --ends the run needs all its processes: `launch` starts it, a random process other than the first
+is killed, and the time counts until `launch` has ended with exit code 3 and the rank in its last line.
 """
 import argparse
 import csv
@@ -15,6 +19,7 @@ import os
 import random
 import secrets
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -32,8 +37,9 @@ def start(options, algorithm, out, rank, port, token):
     environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(options.processes),
                        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GRAPEVINE_JOB_TOKEN=token)
     command = [options.grapevine, "train", "--algorithm", algorithm, "--model", "mlp", "--data",
-               "glyphs", "--batch-size", "16", "--steps", str(options.steps), "--transport", "tcp",
-               "--checkpoint-every", "0.2", "--validate", "end", "--threads", "1", "--out", out]
+               "glyphs", "--batch-size", "16", "--steps", str(options.steps), "--transport",
+               options.transport, "--checkpoint-every", "0.2", "--validate", "end", "--threads", "1",
+               "--out", out]
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL,
                             stderr=subprocess.PIPE, text=True)
 
@@ -85,16 +91,72 @@ def run(options, algorithm, kills):
     return gap, counts["dropped"]
 
 
+def child_with_rank(launch, rank):
+    with open(f"/proc/{launch}/task/{launch}/children", encoding="ascii") as file:
+        children = file.read().split()
+    for child in children:
+        with open(f"/proc/{child}/environ", encoding="utf-8") as file:
+            if f"RANK={rank}" in file.read().split("\0"):
+                return int(child)
+    raise SystemExit(f"launch has no process with RANK={rank}: {children}")
+
+
+def seconds_to_end(options, algorithm):
+    folder = tempfile.mkdtemp(prefix="ended-")
+    out, log = os.path.join(folder, "run"), os.path.join(folder, "log")
+    command = [options.grapevine, "launch", "-n", str(options.processes), "--", "train",
+               "--algorithm", algorithm, "--model", "mlp", "--data", "glyphs", "--batch-size", "16",
+               "--steps", "100000000", "--transport", options.transport, "--checkpoint-every", "0.2",
+               "--threads", "1", "--min-ranks", str(options.processes), "--out", out]
+    with open(log, "w", encoding="utf-8") as file:
+        launch = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
+    try:
+        deadline = time.monotonic() + 120
+        while not os.path.exists(os.path.join(out, "checkpoint", "latest")):
+            if launch.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit("the run does not begin: see " + log)
+            time.sleep(0.002)
+        time.sleep(random.uniform(0, 0.3))
+        rank = random.randrange(1, options.processes)
+        began = time.monotonic()
+        os.kill(child_with_rank(launch.pid, rank), signal.SIGKILL)
+        launch.wait(timeout=120)
+        seconds = time.monotonic() - began
+    finally:
+        if launch.poll() is None:
+            launch.terminate()  # it ends its processes
+            launch.wait()
+    with open(log, encoding="utf-8") as file:
+        last = file.read().splitlines()[-1]
+    if launch.returncode != 3 or f"process {rank} " not in last:
+        raise SystemExit(f"{algorithm}: exit code {launch.returncode}, '{last}'")
+    shutil.rmtree(folder)
+    return seconds
+
+
+def print_ends(options):
+    print("from the death of a process to the end of the run, s: median (least .. greatest)")
+    for algorithm in options.algorithm:
+        ends = [seconds_to_end(options, algorithm) for _ in range(options.rounds)]
+        print(f"{algorithm:16} {statistics.median(ends):.2f} ({min(ends):.2f} .. {max(ends):.2f})",
+              flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("grapevine")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--transport", default="tcp")
+    parser.add_argument("--ends", action="store_true")
     parser.add_argument("--algorithm", nargs="+",
                         default=["ar", "topk", "local-sgd", "sgp", "d-psgd", "choco-sgd", "ad-psgd",
                                  "eager-majority", "wagma"])
     options = parser.parse_args()
+    if options.ends:
+        print_ends(options)
+        return
     print("longest time between two steps, ms: median (most)")
     print("preset           undisturbed      a process killed   gradients dropped")
     for algorithm in options.algorithm:

@@ -51,8 +51,28 @@ caf::behavior run_stopper(caf::event_based_actor* self, const SupervisorActor& s
   }};
 }
 
+constexpr Duration kSupervisorTimeout = std::chrono::seconds(10);
+
+// Drains a rank at a time, as an operator would. The transport loses the rank, as with the end of
+// its process.
+caf::behavior rank_drainer(caf::event_based_actor* self, const SupervisorActor& supervisor,
+                           std::shared_ptr<Transport> transport, Drain drain) {
+  self->delayed_send(self, drain.at, caf::ok_atom::value);
+  return {[=](caf::ok_atom) {
+    ControlRequest request;
+    request.kind = ControlRequest::Kind::drain;
+    request.rank = drain.rank;
+    self->request(supervisor, kSupervisorTimeout, std::move(request))
+        .then(
+            [=](const ControlReply& reply) {
+              if (!reply.refused) transport->detach(drain.rank);
+              self->quit();
+            },
+            [=](const caf::error&) { self->quit(); });
+  }};
+}
+
 constexpr Duration kPlaceInterval = std::chrono::milliseconds(10);
-constexpr Duration kPlaceTimeout = std::chrono::seconds(10);
 
 // Returns a rank at a time, as a process would that takes the place of a lost one. `spawn`: the
 // actor of the rank.
@@ -65,7 +85,7 @@ caf::behavior rank_restarter(caf::event_based_actor* self, const SupervisorActor
   };
   self->delayed_send(self, back.at, caf::ok_atom::value);
   return {[=](caf::ok_atom) {
-    self->request(supervisor, kPlaceTimeout, AskPlace{0, back.rank})
+    self->request(supervisor, kSupervisorTimeout, AskPlace{0, back.rank})
         .then(take_place, [=](const caf::error&) { self->quit(); });
   }};
 }
@@ -159,6 +179,11 @@ std::optional<Error> run_events(Scheduler& scheduler, VirtualWorld& world, std::
 }  // namespace
 
 RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
+  return run_virtual(std::move(config), std::move(observer), {});
+}
+
+RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer,
+                      const std::vector<Drain>& drains) {
   auto recorder = std::make_shared<Recorder>(std::move(observer));
   caf::actor_system_config system_config;
   system_config.set("scheduler.policy", caf::atom("testing"));
@@ -184,6 +209,8 @@ RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
         }));
   for (const Death& death : config.deaths)
     faults.push_back(system.spawn(rank_killer, config.transport, death, peers));
+  for (const Drain& drain : drains)
+    faults.push_back(system.spawn(rank_drainer, supervisor, config.transport, drain));
   if (config.stop_at) faults.push_back(system.spawn(run_stopper, supervisor, *config.stop_at));
   const std::optional<Error> stuck = run_events(scheduler, world, start_ns, supervisor, *recorder);
   if (stuck) close_trace_of(scheduler, supervisor, builder, *peers);

@@ -23,18 +23,24 @@ class ControlledJob {
  public:
   ControlledJob(const std::string& algorithm, int processes, const std::vector<std::string>& more,
                 const std::vector<std::string>& environment = {})
-      : out_(folder_.path() / "run") {
-    const auto arguments =
-        with(small_run(algorithm, out_),
-             with({"--transport", "tcp", "--steps", "100000000", "--trace", "off"}, more));
-    const std::uint16_t port = cluster_test::free_port();
-    for (int process = 0; process < processes; ++process)
-      processes_.emplace_back(new Process(
-          cluster_test::start("torch", process, processes, port, arguments, environment)));
+      : out_(folder_.path() / "run"),
+        arguments_(
+            with(small_run(algorithm, out_),
+                 with({"--transport", "tcp", "--steps", "100000000", "--trace", "off"}, more))),
+        environment_(environment),
+        port_(cluster_test::free_port()),
+        processes_(static_cast<std::size_t>(processes)) {
+    for (std::size_t process = 0; process < processes_.size(); ++process) start(process);
   }
 
   const std::filesystem::path& out() const { return out_; }
   Process& process(std::size_t number) { return *processes_[number]; }
+  // In the place of the earlier process of this number, as a launcher starts it again.
+  void start(std::size_t number) {
+    processes_[number].reset(new Process(cluster_test::start("torch", static_cast<int>(number),
+                                                             static_cast<int>(processes_.size()),
+                                                             port_, arguments_, environment_)));
+  }
   std::string describe() const { return processes_[0]->so_far().describe(); }
 
   ProcessResult control(const std::vector<std::string>& action,
@@ -96,7 +102,9 @@ class ControlledJob {
 
  private:
   TemporaryDirectory folder_;
-  std::filesystem::path out_;
+  const std::filesystem::path out_;
+  const std::vector<std::string> arguments_, environment_;
+  const std::uint16_t port_;
   std::vector<std::unique_ptr<Process>> processes_;
 };
 

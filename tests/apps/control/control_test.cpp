@@ -81,7 +81,7 @@ TEST(Control, AnEndThatIsTooEarlyIsNamedInStepsAndEpochsOfTheRanksThatRemain) {
   job.process(0).wait();
   const Step step = checkpoint_step(job.out());
   const ProcessResult refused =
-      run_process({"train", "--resume", job.out().string(), "--steps", std::to_string(step - 1)});
+      run_here({"train", "--resume", job.out().string(), "--steps", std::to_string(step - 1)});
   EXPECT_EQ(refused.exit_code, 2) << refused.describe();
   const std::string line = ProcessResult::last_line(refused.err);
   double done = 0, end = 0;

@@ -127,7 +127,7 @@ TEST(Schedule, ChangesAtItsEpochs) {
                                               "epoch = 3\n"
                                               "algorithm = 'sgp'\n");
   const auto arguments = with(small_run("ar", out), {"--steps", "150", "--schedule", schedule});
-  const ProcessResult whole = run_process(arguments);
+  const ProcessResult whole = run_here(arguments);
   ASSERT_EQ(whole.exit_code, 0) << whole.describe();
   EXPECT_THAT(whole.err, HasSubstr("changed: algorithm = gtopk"));
   EXPECT_THAT(whole.err, HasSubstr("changed: lr = 0.01"));
@@ -194,7 +194,7 @@ TEST(Schedule, ServersGoAndComeAgain) {
                                               "[[change]]\nepoch = 1\nalgorithm = 'ar'\n"
                                               "[[change]]\nepoch = 2\nalgorithm = 'downpour'\n"
                                               "wiring.servers = 3\n");
-  const ProcessResult run = run_process(with(
+  const ProcessResult run = run_here(with(
       small_run("gem", out), {"--steps", "150", "--validate", "epoch", "--schedule", schedule}));
   ASSERT_EQ(run.exit_code, 0) << run.describe();
   const auto summary = summary_of(out);
@@ -236,9 +236,9 @@ TEST(Schedule, SaysWhatIsWrongBeforeTraining) {
     EXPECT_FALSE(std::filesystem::exists(out / "metrics.csv"));
   }
   const ProcessResult numbers =
-      run_process(with(small_run("gem", out),
-                       {"--steps", "400", "--schedule",
-                        write_schedule(folder.path(), "[[change]]\nepoch = 0.5\nlr = 0.01\n")}));
+      run_here(with(small_run("gem", out),
+                    {"--steps", "400", "--schedule",
+                     write_schedule(folder.path(), "[[change]]\nepoch = 0.5\nlr = 0.01\n")}));
   EXPECT_EQ(numbers.exit_code, 0) << numbers.describe();
   EXPECT_THAT(numbers.err, HasSubstr("changed: lr = 0.01"));
 }
@@ -252,13 +252,13 @@ TEST(Schedule, LevelsComeAndAResumedRunHasThem) {
       "[[change]]\nepoch = 2\nalgorithm = 'sgp'\nwiring.level.1.ranks = 2\n"
       "wiring.level.1.exchange = 'aggregate'\n";
   const ProcessResult run =
-      run_process(with(small_run("ar", out), {"--workers", "4", "--steps", "120", "--schedule",
-                                              write_schedule(folder.path(), text)}));
+      run_here(with(small_run("ar", out), {"--workers", "4", "--steps", "120", "--schedule",
+                                           write_schedule(folder.path(), text)}));
   ASSERT_EQ(run.exit_code, 0) << run.describe();
   EXPECT_THAT(run.err, HasSubstr("changed: wiring.hierarchy = 2"));
   EXPECT_THAT(run.err, HasSubstr("wiring.level.1.ranks = 2"));
   EXPECT_THAT(read_file(out / "job.toml"), HasSubstr("[[wiring.level]]"));
-  const ProcessResult longer = run_process({"train", "--steps", "160", "--resume", out.string()});
+  const ProcessResult longer = run_here({"train", "--steps", "160", "--resume", out.string()});
   EXPECT_EQ(longer.exit_code, 0) << longer.describe();
   EXPECT_EQ(summary_of(out)["wiring"]["level.1.exchange"], "aggregate") << summary_of(out);
 }

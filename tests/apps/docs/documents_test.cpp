@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/apps/process.hpp"
+#include "tests/apps/run_here.hpp"
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
@@ -42,11 +43,15 @@ std::vector<Block> blocks_of(const std::string& page) {
 
 std::string distribution_python() { return "/usr/bin/python3"; }
 
+// Asked once: the import takes a second or more.
 bool has_torch() {
-  if (!fs::exists(distribution_python())) return false;
-  ProcessOptions options;
-  options.program = distribution_python();
-  return run_process({"-c", "import numpy, torch"}, options).exit_code == 0;
+  static const bool found = [] {
+    if (!fs::exists(distribution_python())) return false;
+    ProcessOptions options;
+    options.program = distribution_python();
+    return run_process({"-c", "import numpy, torch"}, options).exit_code == 0;
+  }();
+  return found;
 }
 
 // Runs blocks of a page in a folder of its own.
@@ -176,57 +181,100 @@ TEST(Documents, TheContractOfModels) {
   EXPECT_GT(summary_of(page.at("runs/text"))["test_accuracy"].get<double>(), 0.9);
 }
 
+// A built-in model that zoo.py defines, too.
+struct ZooModel {
+  std::string name, data;
+  std::string arguments;  // of make_model(), in Python
+  std::string input;      // with which it is traced; empty: it is scripted
+};
+
+std::vector<ZooModel> zoo_models(const std::string& text) {
+  const std::string glyphs = "(1, 28, 28), 10", image = "torch.zeros(2, 1, 28, 28)";
+  return {{"linear", "glyphs:64", glyphs, ""},
+          {"mlp", "glyphs:64", glyphs, ""},
+          {"lenet", "glyphs:64", glyphs, ""},
+          {"gem-cnn", "glyphs:64", glyphs, ""},
+          {"resnet20", "glyphs:64", glyphs, image},
+          {"resnet32", "glyphs:64", glyphs, image},
+          {"resnet18", "glyphs:16", glyphs, image},
+          {"resnet50", "glyphs:16", glyphs, image},
+          {"vgg16", "glyphs:16", glyphs, image},
+          {"lstm", "sequences:64", "(102, 9), 6", ""},
+          {"transformer", "sequences:64", "(102, 9), 6", ""},
+          {"lstm", "text:" + text, "(64,), 26, 26", ""},
+          {"transformer", "text:" + text, "(64,), 26, 26", ""}};
+}
+
+// Loads the model of each run into zoo.py's module and saves that as TorchScript.
+Block scripts_of(const std::vector<ZooModel>& models) {
+  std::string text =
+      "import torch, zoo\n"
+      "def save(number, net, image=None):\n"
+      "    net.load_state_dict(torch.load(f'run-{number}/model.pt'))\n"
+      "    net.eval()\n"
+      "    script = torch.jit.script(net) if image is None else torch.jit.trace(net, image)\n"
+      "    script.save(f'script-{number}.pt')\n";
+  for (std::size_t number = 0; number < models.size(); ++number) {
+    const ZooModel& model = models[number];
+    text += "save(" + std::to_string(number) + ", zoo.make_model('" + model.name + "', " +
+            model.arguments + ")" + (model.input.empty() ? "" : ", " + model.input) + ")\n";
+  }
+  return {"python", text};
+}
+
+nlohmann::json evaluated(const std::vector<std::string>& arguments) {
+  const ProcessResult result =
+      run_here(with(with({"evaluate"}, arguments), {"--split", "train", "--json"}));
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  return nlohmann::json::parse(result.out, nullptr, false);
+}
+
 // Each built-in model that zoo.py defines has the names and shapes of the C++ one, and gives the
 // same results.
 TEST(Documents, ThePythonZooIsTheBuiltInOne) {
   if (!has_torch()) GTEST_SKIP() << "python3-torch is not installed";
   Page page;
-  const std::string glyphs = "(1, 28, 28), 10", input = "torch.zeros(2, 1, 28, 28)";
-  struct Case {
-    std::string model, data, arguments, input;  // no input: it is scripted
-  };
-  const std::vector<Case> cases = {
-      {"linear", "glyphs:64", glyphs, ""},
-      {"mlp", "glyphs:64", glyphs, ""},
-      {"lenet", "glyphs:64", glyphs, ""},
-      {"gem-cnn", "glyphs:64", glyphs, ""},
-      {"resnet20", "glyphs:64", glyphs, input},
-      {"resnet32", "glyphs:64", glyphs, input},
-      {"resnet18", "glyphs:16", glyphs, input},
-      {"resnet50", "glyphs:16", glyphs, input},
-      {"vgg16", "glyphs:16", glyphs, input},
-      {"lstm", "sequences:64", "(102, 9), 6", ""},
-      {"transformer", "sequences:64", "(102, 9), 6", ""},
-      {"lstm", "text:letters.txt", "(64,), 26, 26", ""},
-      {"transformer", "text:letters.txt", "(64,), 26, 26", ""},
-  };
   std::ofstream letters(page.at("letters.txt"));
   for (int i = 0; i < 4000; ++i) letters << static_cast<char>('a' + (7 * i + i / 26) % 26);
   letters.close();
-  for (const auto& [model, data, arguments, traced] : cases) {
-    SCOPED_TRACE(model + " on " + data);
-    const Block train{"sh", "rm -rf " + model + " script.pt && grapevine train --model " + model +
-                                " --data " + data +
-                                " --workers 1 --batch-size 8 --steps 2 --seed 3 "
-                                "--json --trace off --out " +
-                                model + " > " + model + ".json\n"};
-    const ProcessResult trained = page.run(train);
-    ASSERT_EQ(trained.exit_code, 0) << trained.describe();
-    const Block evaluate{"sh",
-                         "grapevine evaluate " + model + " --split train --json > figures.json\n"};
-    ASSERT_EQ(page.run(evaluate).exit_code, 0);
-    const std::string script = traced.empty() ? "torch.jit.script(net.eval())"
-                                              : "torch.jit.trace(net.eval(), " + traced + ")";
-    const Block check{"python", "import torch, zoo\nnet = zoo.make_model('" + model + "', " +
-                                    arguments + ")\nnet.load_state_dict(torch.load('" + model +
-                                    "/model.pt'))\n" + script + ".save('script.pt')\n"};
-    const ProcessResult checked = page.run(check);
-    ASSERT_EQ(checked.exit_code, 0) << checked.describe();
-    const Block again{"sh", "grapevine evaluate script.pt --data " + data +
-                                " --split train --json > again.json\n"};
-    ASSERT_EQ(page.run(again).exit_code, 0);
-    const auto figures = nlohmann::json::parse(std::ifstream(page.at("figures.json")));
-    const auto same = nlohmann::json::parse(std::ifstream(page.at("again.json")));
+  const std::vector<ZooModel> models = zoo_models(page.at("letters.txt"));
+  const auto file = [&page](const std::string& kind, std::size_t number) {
+    return page.at(kind + "-" + std::to_string(number)).string();
+  };
+  for (std::size_t number = 0; number < models.size(); ++number) {
+    const ProcessResult trained = run_here({"train",
+                                            "--model",
+                                            models[number].name,
+                                            "--data",
+                                            models[number].data,
+                                            "--workers",
+                                            "1",
+                                            "--batch-size",
+                                            "8",
+                                            "--steps",
+                                            "2",
+                                            "--seed",
+                                            "3",
+                                            "--threads",
+                                            "1",
+                                            "--json",
+                                            "--trace",
+                                            "off",
+                                            "--checkpoint-every",
+                                            "0",
+                                            "--validate",
+                                            "end",
+                                            "--out",
+                                            file("run", number)});
+    ASSERT_EQ(trained.exit_code, 0) << models[number].name << trained.describe();
+  }
+  const ProcessResult scripted = page.run(scripts_of(models));
+  ASSERT_EQ(scripted.exit_code, 0) << scripted.describe();
+  for (std::size_t number = 0; number < models.size(); ++number) {
+    SCOPED_TRACE(models[number].name + " on " + models[number].data);
+    const auto figures = evaluated({file("run", number)});
+    const auto same = evaluated({file("script", number) + ".pt", "--data", models[number].data});
+    ASSERT_TRUE(figures.is_object() && same.is_object());
     EXPECT_NEAR(figures["loss"].get<double>(), same["loss"].get<double>(), 1e-4);
     EXPECT_EQ(figures["confusion"], same["confusion"]);
   }

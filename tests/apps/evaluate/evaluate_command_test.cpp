@@ -14,6 +14,7 @@
 #include "apps/plot/gnuplot.hpp"
 #include "apps/zoo/data.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/run_here.hpp"
 #include "tests/apps/train/train_run.hpp"
 #include "tests/apps/verb_runner.hpp"
 #include "tests/apps/zoo/models/script_model.hpp"
@@ -28,7 +29,7 @@ namespace fs = std::filesystem;
 TEST(EvaluateCommand, AgreesWithTheRun) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
-  const ProcessResult trained = run_process(small_run("ar", out));
+  const ProcessResult trained = run_here(small_run("ar", out));
   ASSERT_EQ(trained.exit_code, 0) << trained.describe();
   const nlohmann::json summary = summary_of(out);
   const fs::path alone = folder.path() / "alone.pt";
@@ -39,18 +40,18 @@ TEST(EvaluateCommand, AgreesWithTheRun) {
       {alone.string(), "--model", "mlp", "--data", "glyphs:1200", "--batch-size", "7"}};
   for (const auto& way : ways) {
     SCOPED_TRACE(testing::PrintToString(way));
-    const ProcessResult result = run_process(with({"evaluate", "--json"}, way));
+    const ProcessResult result = run_here(with({"evaluate", "--json"}, way));
     ASSERT_EQ(result.exit_code, 0) << result.describe();
     const auto figures = nlohmann::json::parse(result.out);
     EXPECT_DOUBLE_EQ(figures["top1"].get<double>(), summary["test_accuracy"].get<double>());
     EXPECT_NEAR(figures["loss"].get<double>(), summary["test_loss"].get<double>(), 1e-6);
     EXPECT_EQ(figures["samples"], 200);
   }
-  const ProcessResult nameless = run_process({"evaluate", alone.string(), "--data", "glyphs:1200"});
+  const ProcessResult nameless = run_here({"evaluate", alone.string(), "--data", "glyphs:1200"});
   EXPECT_EQ(nameless.exit_code, 2);
   EXPECT_NE(nameless.err.find("--model"), std::string::npos) << nameless.describe();
   const ProcessResult other =
-      run_process({"evaluate", alone.string(), "--model", "lenet", "--data", "glyphs:1200"});
+      run_here({"evaluate", alone.string(), "--model", "lenet", "--data", "glyphs:1200"});
   EXPECT_EQ(other.exit_code, 2) << other.describe();
 }
 
@@ -58,12 +59,12 @@ TEST(EvaluateCommand, AgreesWithTheRun) {
 TEST(EvaluateCommand, TakesTheDataOfTheRun) {
   const TemporaryDirectory folder;
   const std::string out = (folder.path() / "run").string();
-  const ProcessResult trained = run_process(
+  const ProcessResult trained = run_here(
       {"train", "--algorithm", "ar", "--model", "linear", "--data", "hyperplane:16", "--seed", "5",
        "--steps", "40", "--threads", "1", "--trace", "off", "--json", "--out", out});
   ASSERT_EQ(trained.exit_code, 0) << trained.describe();
   const auto loss_of = [&](const std::vector<std::string>& more) {
-    const ProcessResult result = run_process(with({"evaluate", out, "--json"}, more));
+    const ProcessResult result = run_here(with({"evaluate", out, "--json"}, more));
     EXPECT_EQ(result.exit_code, 0) << result.describe();
     return nlohmann::json::parse(result.out)["loss"].get<double>();
   };

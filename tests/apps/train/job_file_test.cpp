@@ -12,6 +12,7 @@
 #include "apps/train/options/option_traits.hpp"
 #include "apps/train/train_options.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/run_here.hpp"
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
@@ -49,6 +50,7 @@ void expect_same_run(const fs::path& one, const fs::path& other) {
   EXPECT_EQ(summary_of(one)["final_loss"], summary_of(other)["final_loss"]);
 }
 
+// In a process of its own, which has nothing in common with the run but its file.
 ProcessResult repeat(const fs::path& run, const fs::path& out, const Arguments& more = {}) {
   return run_process(with({"train", (run / "job.toml").string(), "--out", out.string()}, more));
 }
@@ -79,9 +81,7 @@ TEST(JobFile, RepeatsTheRunBitForBit) {
     SCOPED_TRACE(testing::PrintToString(c.options));
     const TemporaryDirectory folder;
     const fs::path first = folder.path() / "first", second = folder.path() / "second";
-    ProcessOptions environment;
-    environment.environment = c.environment;
-    const ProcessResult run = run_process(with(run_into(first), c.options), environment);
+    const ProcessResult run = run_here(with(run_into(first), c.options), c.environment);
     ASSERT_EQ(run.exit_code, 0) << run.describe();
     EXPECT_NE(run.out.find(" job.toml "), std::string::npos) << run.describe();
     const ProcessResult again = repeat(first, second);
@@ -100,7 +100,7 @@ TEST(JobFile, AWiringOfItsOwnIsCompleteAndRepeats) {
                         "local_steps = 2\nouter = \"slowmo\"\n";
   Arguments arguments = with(run_into(first), {"--steps", "4", "--workers", "2"});
   arguments.insert(arguments.begin() + 1, own.string());
-  const ProcessResult run = run_process(arguments);
+  const ProcessResult run = run_here(arguments);
   ASSERT_EQ(run.exit_code, 0) << run.describe();
   EXPECT_EQ(summary_of(first)["algorithm"], "custom");
   EXPECT_EQ(summary_of(first)["wiring"]["exchange"], "aggregate");
@@ -108,7 +108,7 @@ TEST(JobFile, AWiringOfItsOwnIsCompleteAndRepeats) {
   const ProcessResult again = repeat(first, second);
   ASSERT_EQ(again.exit_code, 0) << again.describe();
   expect_same_run(first, second);
-  const ProcessResult shown = run_process({"wiring", "show", (first / "job.toml").string()});
+  const ProcessResult shown = run_here({"wiring", "show", (first / "job.toml").string()});
   EXPECT_EQ(shown.exit_code, 0) << shown.describe();
 }
 
@@ -117,7 +117,7 @@ TEST(JobFile, AnotherAlgorithmReplacesTheWiring) {
   const TemporaryDirectory folder;
   const fs::path first = folder.path() / "first", second = folder.path() / "second";
   const Arguments options = {"--algorithm", "sgp", "--steps", "4", "--workers", "2"};
-  ASSERT_EQ(run_process(with(run_into(first), options)).exit_code, 0);
+  ASSERT_EQ(run_here(with(run_into(first), options)).exit_code, 0);
   const ProcessResult other = repeat(first, second, {"--algorithm", "ar"});
   ASSERT_EQ(other.exit_code, 0) << other.describe();
   EXPECT_NE(other.err.find("--algorithm ar replaces the [wiring] of "), std::string::npos)
@@ -135,7 +135,7 @@ TEST(JobFile, ChangesOfAPresetStayOnTopOfAnother) {
   std::ofstream(own) << "algorithm = \"sgp\"\n[wiring]\nlocal_steps = 2\n";
   Arguments arguments = with(run_into(out), {"--steps", "2", "--workers", "2"});
   arguments = with(arguments, {own.string(), "--algorithm", "ad-psgd"});
-  const ProcessResult run = run_process(arguments);
+  const ProcessResult run = run_here(arguments);
   ASSERT_EQ(run.exit_code, 0) << run.describe();
   EXPECT_EQ(summary_of(out)["wiring"]["exchange"], "bilateral");
   EXPECT_EQ(summary_of(out)["wiring"]["local_steps"], "2");
@@ -146,7 +146,7 @@ TEST(JobFile, ARunWithoutOneOfItsOptionsIsAnother) {
   const TemporaryDirectory folder;
   const fs::path first = folder.path() / "first", second = folder.path() / "second";
   const Arguments options = {"--algorithm", "ar", "--steps", "4", "--workers", "2", "--lr", "0.2"};
-  ASSERT_EQ(run_process(with(run_into(first), options)).exit_code, 0);
+  ASSERT_EQ(run_here(with(run_into(first), options)).exit_code, 0);
   std::istringstream lines(read_file(first / "job.toml"));
   std::ofstream cut(first / "job.toml");
   for (std::string line; std::getline(lines, line);)
@@ -331,16 +331,15 @@ TEST(JobFile, OtherCommandsTakeIt) {
   const TemporaryDirectory folder;
   const fs::path run = folder.path() / "run";
   const Arguments options = {"--algorithm", "gem", "--workers", "1", "--steps", "2"};
-  ASSERT_EQ(run_process(with(run_into(run), options)).exit_code, 0);
+  ASSERT_EQ(run_here(with(run_into(run), options)).exit_code, 0);
   const std::string job = (run / "job.toml").string();
   for (const std::string action : {"show", "check"}) {
-    const ProcessResult result = run_process({"wiring", action, job});
+    const ProcessResult result = run_here({"wiring", action, job});
     EXPECT_EQ(result.exit_code, 0) << result.describe();
     EXPECT_NE(result.out.find("server"), std::string::npos) << result.describe();
   }
   // It states the defaults of the wiring; the checkpoint is of the same job all the same.
-  const ProcessResult longer =
-      run_process({"train", job, "--resume", run.string(), "--steps", "4"});
+  const ProcessResult longer = run_here({"train", job, "--resume", run.string(), "--steps", "4"});
   ASSERT_EQ(longer.exit_code, 0) << longer.describe();
   const std::string text = read_file(run / "job.toml");
   EXPECT_NE(text.find("steps = 4\n"), std::string::npos) << text;
@@ -351,7 +350,7 @@ TEST(JobFile, AFileOfTheUserIsNotReplaced) {
   const TemporaryDirectory folder;
   const fs::path job = folder.path() / "job.toml";
   std::ofstream(job) << "lr = 0.1\n";
-  const ProcessResult result = run_process(with(run_into(folder.path()), {job.string()}));
+  const ProcessResult result = run_here(with(run_into(folder.path()), {job.string()}));
   EXPECT_EQ(result.exit_code, 2) << result.describe();
   EXPECT_NE(result.err.find("was not written by a run"), std::string::npos) << result.describe();
   EXPECT_EQ(read_file(job), "lr = 0.1\n");
@@ -362,8 +361,8 @@ TEST(JobFile, BelongsToTheOutputsBesideIt) {
   const TemporaryDirectory folder;
   const fs::path run = folder.path() / "run";
   const Arguments options = with(run_into(run), {"--workers", "1", "--steps", "2"});
-  ASSERT_EQ(run_process(with(options, {"--seed", "5"})).exit_code, 0);
-  ASSERT_EQ(run_process(with(options, {"--seed", "6", "--overwrite"})).exit_code, 0);
+  ASSERT_EQ(run_here(with(options, {"--seed", "5"})).exit_code, 0);
+  ASSERT_EQ(run_here(with(options, {"--seed", "6", "--overwrite"})).exit_code, 0);
   EXPECT_NE(read_file(run / "job.toml").find("seed = 6\n"), std::string::npos);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/apps/process.hpp"
+#include "tests/apps/run_here.hpp"
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
@@ -26,7 +27,7 @@ ProcessResult train(const TemporaryDirectory& folder, const std::vector<std::str
                                               "1",
                                               "--out",
                                               (folder.path() / "run").string()};
-  return run_process(with(arguments, more));
+  return run_here(with(arguments, more));
 }
 
 TEST(MomentumOption, IsRefusedWhereNoStepUsesIt) {
@@ -69,12 +70,12 @@ TEST(MomentumOption, OfZeroIsKeptWhereARunContinues) {
   for (const std::vector<std::string>& job :
        {std::vector<std::string>{"--algorithm", "downpour"}, {"--optimizer", "adam"}}) {
     const std::string out = (folder.path() / job.back()).string();
-    ProcessResult result = run_process(
+    ProcessResult result = run_here(
         with({"train", "--data", "glyphs:64", "--model", "linear", "--workers", "2", "--steps", "4",
               "--batch-size", "8", "--threads", "1", "--momentum", "0", "--out", out},
              job));
     ASSERT_EQ(result.exit_code, 0) << result.describe();
-    result = run_process({"train", "--resume", out, "--steps", "6"});
+    result = run_here({"train", "--resume", out, "--steps", "6"});
     EXPECT_EQ(result.exit_code, 0) << result.describe();
   }
 }
