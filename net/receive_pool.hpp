@@ -2,11 +2,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <cstddef>
 #include <cstdint>
-#include <list>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "messages/codec.hpp"
@@ -24,25 +21,12 @@ class ReceivePool {
   // As allocate_payload() of messages/codec.hpp: uninitialised, one per descriptor. Throws where
   // memory runs out.
   std::vector<at::Tensor> allocate(const DecodedHeader& header);
+  // The same of one of them, which may be absent.
+  at::Tensor allocate(const TensorDescriptor& tensor);
 
  private:
-  struct Block {
-    void* memory;
-    std::size_t bytes;
-  };
-  class Store {
-   public:
-    explicit Store(std::uint64_t keep_bytes) : keep_bytes_(keep_bytes) {}
-    ~Store();
-    Block take(std::size_t bytes);
-    void give_back(Block block);
-
-   private:
-    const std::uint64_t keep_bytes_;
-    std::mutex mutex_;
-    std::list<Block> kept_;  // guarded by mutex_; most recently used first
-    std::uint64_t kept_bytes_ = 0;
-  };
+  class Store;
+  class Block;
 
   std::shared_ptr<Store> store_;
 };

@@ -12,11 +12,13 @@
 namespace grapevine {
 
 DirectAllReduce::DirectAllReduce(std::vector<Rank> ranks, std::int32_t position,
-                                 std::int64_t operation, std::int64_t piece_elements)
+                                 std::int64_t operation, std::int64_t piece_elements,
+                                 RecycledMemory memory)
     : ranks_(std::move(ranks)),
       position_(position),
       operation_(operation),
       piece_elements_(piece_elements),
+      memory_(std::move(memory)),
       others_(ranks_.size()) {
   check_participants(ranks_, position_, piece_elements_);
 }
@@ -83,7 +85,7 @@ FrozenTensor DirectAllReduce::sum_of(std::int32_t piece) {
   // x_0 + x_1 and x_1 + x_0 have the same bits.
   FrozenTensor first = take(position_ == 0 ? 1 : 0);
   const FrozenTensor second = position_ <= 1 ? FrozenTensor() : take(1);
-  at::Tensor sum = sum_of_two(std::move(first), second.defined() ? second.read() : own);
+  at::Tensor sum = sum_of_two(std::move(first), second.defined() ? second.read() : own, memory_);
   for (std::int32_t from = 2; from < size(); ++from)
     kernels::fold(sum, from == position_ ? own : take(from).read());
   return FrozenTensor::freeze(std::move(sum));

@@ -20,14 +20,15 @@ using Outgoing = std::vector<OutgoingMessage>;
 using AllReduce = std::variant<RingAllReduce, DirectAllReduce, RecursiveDoubling>;
 
 AllReduce make_all_reduce(ExactReduce algorithm, const std::vector<Rank>& ranks,
-                          std::int32_t position, std::int64_t operation) {
+                          std::int32_t position, std::int64_t operation,
+                          const RecycledMemory& memory) {
   switch (algorithm) {
     case ExactReduce::direct:
-      return DirectAllReduce(ranks, position, operation);
+      return DirectAllReduce(ranks, position, operation, kRingPieceElements, memory);
     case ExactReduce::doubling:
-      return RecursiveDoubling(ranks, position, operation);
+      return RecursiveDoubling(ranks, position, operation, memory);
     case ExactReduce::ring:
-      return RingAllReduce(ranks, position, operation);
+      return RingAllReduce(ranks, position, operation, kRingPieceElements, memory);
     case ExactReduce::automatic:
       break;
   }
@@ -37,12 +38,17 @@ AllReduce make_all_reduce(ExactReduce algorithm, const std::vector<Rank>& ranks,
 class ExactReduction final : public Reduction {
  public:
   ExactReduction(std::vector<Rank> ranks, std::int32_t position, std::int64_t d,
-                 ExactReduce algorithm)
-      : ranks_(std::move(ranks)), position_(position), d_(d), algorithm_(algorithm) {}
+                 ExactReduce algorithm, RecycledMemory memory)
+      : ranks_(std::move(ranks)),
+        position_(position),
+        d_(d),
+        algorithm_(algorithm),
+        memory_(std::move(memory)) {}
 
   Outgoing start(std::int64_t operation, double, at::Tensor&& vector, Rng&) override {
     operation_ = operation;
-    all_reduce_.emplace(make_all_reduce(way_for(vector.numel()), ranks_, position_, operation));
+    all_reduce_.emplace(
+        make_all_reduce(way_for(vector.numel()), ranks_, position_, operation, memory_));
     Outgoing out =
         std::visit([&](auto& sum) { return sent(sum.start(std::move(vector))); }, *all_reduce_);
     for (Chunk& chunk : early_.take(operation)) append(out, take(std::move(chunk)));
@@ -125,7 +131,7 @@ class ExactReduction final : public Reduction {
     if (algorithm_ == ExactReduce::automatic) a.one_of("way", chosen, ExactReduce::doubling);
     if (!a.loads() || !a.ok()) return running();
     operation_ = operation;
-    all_reduce_.emplace(make_all_reduce(chosen, ranks_, position_, operation));
+    all_reduce_.emplace(make_all_reduce(chosen, ranks_, position_, operation, memory_));
     return true;
   }
 
@@ -153,6 +159,7 @@ class ExactReduction final : public Reduction {
   const std::int32_t position_;
   const std::int64_t d_;
   const ExactReduce algorithm_;
+  const RecycledMemory memory_;          // of the sums that are sent
   std::int64_t operation_ = -1;          // the newest that was started
   std::optional<AllReduce> all_reduce_;  // of the operation that is running
   CollectiveInbox early_;
@@ -170,8 +177,10 @@ ExactReduce all_reduce_for(ExactReduce algorithm, std::int32_t ranks, std::int64
 }
 
 std::unique_ptr<Reduction> make_exact_reduction(std::vector<Rank> ranks, std::int32_t position,
-                                                std::int64_t d, ExactReduce algorithm) {
-  return std::make_unique<ExactReduction>(std::move(ranks), position, d, algorithm);
+                                                std::int64_t d, ExactReduce algorithm,
+                                                RecycledMemory memory) {
+  return std::make_unique<ExactReduction>(std::move(ranks), position, d, algorithm,
+                                          std::move(memory));
 }
 
 }  // namespace grapevine

@@ -7,7 +7,6 @@
 
 #include "algorithms/kernels/kernels.hpp"
 #include "messages/check.hpp"
-#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
 namespace {
@@ -21,8 +20,11 @@ void add(at::Tensor& sum, const at::Tensor& more) {
 }  // namespace
 
 RecursiveDoubling::RecursiveDoubling(std::vector<Rank> ranks, std::int32_t position,
-                                     std::int64_t operation)
-    : ranks_(std::move(ranks)), position_(position), operation_(operation) {
+                                     std::int64_t operation, RecycledMemory memory)
+    : ranks_(std::move(ranks)),
+      position_(position),
+      operation_(operation),
+      memory_(std::move(memory)) {
   GRAPEVINE_CHECK(position_ >= 0 && position_ < size(), "position ", position_, " among ", size());
   while (2 * core_ <= size()) {
     core_ *= 2;
@@ -92,7 +94,8 @@ std::vector<Awaited> RecursiveDoubling::awaited() const {
 }
 
 OutgoingChunk RecursiveDoubling::message(std::int32_t to, std::int32_t round) const {
-  return {ranks_[static_cast<std::size_t>(to)], Chunk{operation_, round, 0, frozen_to_send(sum_)}};
+  FrozenTensor sum = FrozenTensor::freeze(memory_.copy_of(sum_));
+  return {ranks_[static_cast<std::size_t>(to)], Chunk{operation_, round, 0, std::move(sum)}};
 }
 
 at::Tensor RecursiveDoubling::take_result() {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "algorithms/collectives/collective.hpp"
+#include "algorithms/parts/recycled_memory.hpp"
 
 namespace grapevine {
 
@@ -23,7 +24,9 @@ namespace grapevine {
 class RecursiveDoubling {
  public:
   // `ranks`: all participants, the same list on all of them; ranks[position] is this rank.
-  RecursiveDoubling(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation);
+  // `memory`: of sums that are sent.
+  RecursiveDoubling(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
+                    RecycledMemory memory = {});
 
   // `input`: [n], any dtype that adds; the same n and dtype on all ranks. The second one takes it
   // as the memory of the result: no other handle on its bytes may be in use. REQUIRES: !started().
@@ -64,6 +67,7 @@ class RecursiveDoubling {
   std::vector<Rank> ranks_;
   std::int32_t position_;
   std::int64_t operation_;
+  RecycledMemory memory_;
   std::int32_t core_ = 1;    // p'
   std::int32_t levels_ = 0;  // log2 p'
 

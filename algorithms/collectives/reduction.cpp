@@ -211,7 +211,7 @@ std::unique_ptr<Reduction> make_reduction(const ReductionSettings& settings,
   const ExactReduce algorithm = settings.compression.exact;
   if (PartBegins begins = bucket_begins(d, settings.bucket_bytes))
     return make_bucketed_reduction(ranks, position, d, algorithm, std::move(begins));
-  return make_exact_reduction(std::move(ranks), position, d, algorithm);
+  return make_exact_reduction(std::move(ranks), position, d, algorithm, settings.memory);
 }
 
 ErrorFeedbackSettings feedback_of(const ReductionSettings& reduction) {

@@ -21,6 +21,7 @@
 #include "algorithms/collectives/collective.hpp"
 #include "algorithms/compressors/error_feedback.hpp"
 #include "algorithms/compressors/settings.hpp"
+#include "algorithms/parts/recycled_memory.hpp"
 #include "messages/check.hpp"
 #include "messages/expected.hpp"
 #include "messages/gradient.hpp"
@@ -84,10 +85,12 @@ class Reduction {
 };
 
 // The exact sum among `ranks`; ranks[position] is this rank. A state has vectors of d alone, or of
-// any length where d < 0. Operations need not ascend, but each has a number of its own.
+// any length where d < 0. Operations need not ascend, but each has a number of its own. `memory`:
+// of the sums that are sent, for several reductions or for this one.
 std::unique_ptr<Reduction> make_exact_reduction(std::vector<Rank> ranks, std::int32_t position,
                                                 std::int64_t d = -1,
-                                                ExactReduce algorithm = ExactReduce::ring);
+                                                ExactReduce algorithm = ExactReduce::ring,
+                                                RecycledMemory memory = {});
 
 struct ReductionSettings {
   CompressionSettings compression;
@@ -96,6 +99,8 @@ struct ReductionSettings {
   bool nesterov = false;
   // Exact sums: in buckets of this size; 0: all in one.
   std::int64_t bucket_bytes = 0;
+  // Exact sums, all in one: of what is sent.
+  RecycledMemory memory = {};
 };
 
 // Among `ranks`; ranks[position] is this rank. For vectors of d on `device`. With a compressor that

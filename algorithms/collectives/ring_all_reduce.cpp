@@ -10,11 +10,12 @@
 
 namespace grapevine {
 RingAllReduce::RingAllReduce(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
-                             std::int64_t piece_elements)
+                             std::int64_t piece_elements, RecycledMemory memory)
     : ranks_(std::move(ranks)),
       position_(position),
       operation_(operation),
       piece_elements_(piece_elements),
+      memory_(std::move(memory)),
       arrived_(static_cast<std::size_t>(std::max(rounds(), 0))) {
   check_participants(ranks_, position_, piece_elements_);
 }
@@ -42,7 +43,8 @@ std::vector<OutgoingChunk> RingAllReduce::on_chunk(Chunk chunk) {
   const PieceBounds mine = bounds(wrap(position_ - 1 - round), piece);
   const std::int32_t last_sum = size() - 2;
   FrozenTensor data = std::move(chunk.data);
-  if (round <= last_sum) data = FrozenTensor::freeze(sum_of_two(std::move(data), data_.at(mine)));
+  if (round <= last_sum)
+    data = FrozenTensor::freeze(sum_of_two(std::move(data), data_.at(mine), memory_));
   if (round >= last_sum) data_.write(mine, data);
   std::vector<OutgoingChunk> out;
   if (round + 1 < rounds()) out.push_back(to_right(round + 1, chunk.index, std::move(data)));

@@ -18,6 +18,7 @@
 #include "algorithms/collectives/collective.hpp"
 #include "algorithms/collectives/lending_vector.hpp"
 #include "algorithms/collectives/slices.hpp"
+#include "algorithms/parts/recycled_memory.hpp"
 
 namespace grapevine {
 
@@ -41,9 +42,9 @@ namespace grapevine {
 class RingAllReduce {
  public:
   // `ranks`: all participants in ring order, without duplicates; ranks[position] is this rank.
-  // `piece_elements` >= 1 must be the same on all ranks.
+  // `piece_elements` >= 1 must be the same on all ranks. `memory`: of sums that are sent.
   RingAllReduce(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
-                std::int64_t piece_elements = kRingPieceElements);
+                std::int64_t piece_elements = kRingPieceElements, RecycledMemory memory = {});
 
   // Takes `input`, [d] float32, contiguous, as the memory of the result: no other handle on its
   // bytes may be in use. All ranks give the same d >= 0. REQUIRES: !started().
@@ -98,6 +99,7 @@ class RingAllReduce {
   std::int32_t position_;
   std::int64_t operation_;
   std::int64_t piece_elements_;
+  RecycledMemory memory_;
 
   bool started_ = false;
   std::int32_t pieces_ = 1;            // constant from start() on

@@ -43,13 +43,14 @@ at::Tensor view_of(const at::Tensor& data, const PieceBounds& piece) {
   return view;
 }
 
-at::Tensor sum_of_two(FrozenTensor received, const at::Tensor& other) {
+at::Tensor sum_of_two(FrozenTensor received, const at::Tensor& other,
+                      const RecycledMemory& memory) {
   if (received.thaws_at_once() && is_sent_in_place(received)) {
     at::Tensor sum = std::move(received).thaw();
     kernels::fold(sum, other);
     return sum;
   }
-  at::Tensor sum = empty_to_send(other.sizes(), other.scalar_type(), other.device());
+  at::Tensor sum = memory.take(other);
   kernels::fold_into(sum, received.read(), other);
   return sum;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "algorithms/parts/recycled_memory.hpp"
 #include "messages/frozen_tensor.hpp"
 #include "messages/ids.hpp"
 #include "messages/protocol.hpp"
@@ -30,8 +31,8 @@ at::Tensor view_of(const at::Tensor& data, const PieceBounds& piece);
 
 // received + other, of one size, to be sent: in the received buffer where it thaws at once, because
 // a piece is large and fresh memory costs a page fault per 4 KiB. Not there where the transport
-// would copy that buffer once more to send it on.
-at::Tensor sum_of_two(FrozenTensor received, const at::Tensor& other);
+// would copy that buffer once more to send it on: in `memory` then.
+at::Tensor sum_of_two(FrozenTensor received, const at::Tensor& other, const RecycledMemory& memory);
 
 // Broken invariants: a position outside of `ranks`, a rank that is there twice, empty pieces.
 void check_participants(const std::vector<Rank>& ranks, std::int32_t position,

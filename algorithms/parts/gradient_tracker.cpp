@@ -4,11 +4,10 @@
 
 #include <utility>
 
-#include "messages/tensor_memory.hpp"
-
 namespace grapevine {
 
-GradientTracker::GradientTracker(std::int64_t d, at::Device device) : d_(d) {
+GradientTracker::GradientTracker(std::int64_t d, at::Device device, BufferPool& pool)
+    : d_(d), pool_(pool) {
   mixed_.x = FrozenTensor::freeze(at::zeros({2 * d}, at::TensorOptions(at::kFloat).device(device)));
 }
 
@@ -29,16 +28,20 @@ void GradientTracker::begin_at_zero() {
 
 void GradientTracker::join(const ModelState& model) {
   begin_at_zero();
+  at::Tensor both = pool_.take(mixed_.x);
+  both.narrow(0, 0, d_).copy_(model.x.read());
+  both.narrow(0, d_, d_).copy_(y_);
+  pool_.give(std::move(mixed_.x));
   mixed_ = model;
-  mixed_.x = FrozenTensor::freeze(at::cat({model.x.read(), y_}));
+  mixed_.x = FrozenTensor::freeze(std::move(both));
 }
 
 void GradientTracker::split(ModelState& model) {
-  at::Tensor x = empty_successor(model.x, {d_});
+  at::Tensor x = pool_.take(model.x);
   x.copy_(mixed_.x.read().narrow(0, 0, d_));
-  model.x = FrozenTensor::freeze(std::move(x));
+  pool_.give(std::exchange(model.x, FrozenTensor::freeze(std::move(x))));
   model.w = mixed_.w;
-  y_ = mixed_.x.read().narrow(0, d_, d_).clone();
+  y_.copy_(mixed_.x.read().narrow(0, d_, d_));
 }
 
 void GradientTracker::fields(Archive& a) {

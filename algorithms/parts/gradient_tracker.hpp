@@ -9,20 +9,23 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include "algorithms/parts/buffer_pool.hpp"
+#include "algorithms/parts/recycled_memory.hpp"
 #include "algorithms/role.hpp"
 
 namespace grapevine {
 
-// Not thread-safe: belongs to one role. Memory: 2 d floats, and 2 d for what is mixed.
+// Not thread-safe: belongs to one role, as `pool` does. Memory: 2 d floats, and 2 d for what is
+// mixed.
 class GradientTracker {
  public:
-  // Of models of d.
-  GradientTracker(std::int64_t d, at::Device device);
+  // Of models of d. `pool`: of x, and of what is mixed; it outlives this.
+  GradientTracker(std::int64_t d, at::Device device, BufferPool& pool);
 
   // A new gradient, [d]; its memory is kept.
   void add(at::Tensor gradient);
-  // y, [d]. REQUIRES: add() or join().
-  const at::Tensor& estimate() const { return y_; }
+  // y, [d], in memory of its own, which may be that of a later gradient. REQUIRES: add() or join().
+  at::Tensor estimate() const { return estimates_.copy_of(y_); }
 
   // x and y lie in one vector, [2d], while they are mixed: from join() to split(). Before the first
   // gradient y is 0: where a round precedes it, the model is given with it.
@@ -36,7 +39,9 @@ class GradientTracker {
   void begin_at_zero();
 
   const std::int64_t d_;
+  BufferPool& pool_;
   at::Tensor y_, newest_;  // [d]; undefined before the first gradient
+  const RecycledMemory estimates_;
   ModelState mixed_;
 };
 

@@ -182,40 +182,56 @@ void LocalUpdate::clip_own(at::Tensor& g) const {
   kernels::clip(g, clip.at == ClipSettings::At::own ? clip.norm : clip.norm / std::sqrt(ranks_));
 }
 
-at::Tensor LocalUpdate::packed(const ModelState& model) const {
-  if (settings_.pack == Pack::model) return copy_to_send(model.x.read());
-  at::Tensor difference = empty_to_send(model.x.sizes(), at::kFloat, model.x.device());
+at::Tensor LocalUpdate::packed(const ModelState& model, BufferPool& pool) const {
+  if (settings_.pack == Pack::model) return pool.copy_of(model.x.read(), model.x);
+  at::Tensor difference = pool.take(model.x);
   kernels::subtract_into(difference, anchor_.read(), model.x.read());
   return difference;
 }
 
-at::Tensor LocalUpdate::take_mean(ModelState& model, at::Tensor mean, double epoch) {
+namespace {
+
+// As update_frozen() after an exchange, during which no gradient was computed at x: in place also
+// where a device's stream has to wait for readers, which have finished.
+template <class F>
+void update_exchanged(FrozenTensor& x, BufferPool& pool, F&& f) {
+  if (x.sole_owner()) return change_in_place(x, [&f](at::Tensor& own) { f(own, own); });
+  update_frozen(x, pool, f);
+}
+
+}  // namespace
+
+at::Tensor LocalUpdate::take_mean(ModelState& model, at::Tensor mean, double epoch,
+                                  BufferPool& pool) {
   if (settings_.pack == Pack::model) {
-    model.x = frozen_successor(model.x, std::move(mean));
+    pool.give(std::exchange(model.x, frozen_successor(model.x, std::move(mean))));
     return {};
   }
   const bool gradient = settings_.pack == Pack::gradient;
   if (gradient && settings_.clip.clips_mean()) kernels::clip(mean, settings_.clip.norm);
   if (gradient) model.lr = lr_.at(epoch);
-  if (!gradient) model.x = std::move(anchor_);
-  change_in_place(model.x, [&](at::Tensor& x) {
+  if (!gradient) pool.give(std::exchange(model.x, std::move(anchor_)));
+  update_exchanged(model.x, pool, [&](at::Tensor& out, const at::Tensor& x) {
     if (gradient)
-      optimizer_->step(x, mean, model.lr);
+      optimizer_->step_into(out, x, mean, model.lr);
     else
-      outer_step(x, mean, epoch);
+      outer_step(out, x, mean, epoch);
   });
-  if (!gradient) anchor_ = model.x;
-  return mean;
+  if (gradient) return mean;
+  anchor_ = model.x;
+  pool.give(frozen_successor(anchor_, std::move(mean)));
+  return {};
 }
 
-// a <- a - D, or the outer optimizer's step. `epoch`: of the last local step. SlowMo divides by its
-// rate; where that is 0 there is nothing to divide by, and the step is the plain one.
-void LocalUpdate::outer_step(at::Tensor& x, at::Tensor& mean, double epoch) {
+// out <- x - D, or the outer optimizer's step from x. `epoch`: of the last local step. SlowMo
+// divides by its rate; where that is 0 there is nothing to divide by, and the step is the plain
+// one.
+void LocalUpdate::outer_step(at::Tensor& out, const at::Tensor& x, at::Tensor& mean, double epoch) {
   const double lr = lr_.at(epoch), outer_lr = outer_lr_.at(epoch);
   const bool slowmo = settings_.outer == Outer::slowmo;
-  if (!outer_ || (slowmo && lr == 0)) return kernels::subtract_into(x, x, mean);
+  if (!outer_ || (slowmo && lr == 0)) return kernels::subtract_into(out, x, mean);
   if (slowmo) mean.div_(lr);
-  outer_->step(x, mean, slowmo ? outer_lr * lr : outer_lr);
+  outer_->step_into(out, x, mean, slowmo ? outer_lr * lr : outer_lr);
 }
 
 void LocalUpdate::begin(const ModelState& model) {
@@ -238,13 +254,17 @@ void LocalUpdate::add_quasi_global(const ModelState& model, at::Tensor& g) {
   if (quasi_global_.defined()) g.add_(quasi_global_, nesterov_ ? momentum_ * momentum_ : momentum_);
 }
 
-void LocalUpdate::learn_from_mixed(const ModelState& model, std::int64_t steps, double epoch) {
+void LocalUpdate::learn_from_mixed(const ModelState& model, std::int64_t steps, double epoch,
+                                   BufferPool& pool) {
   if (settings_.quasi_global == 0 || !before_.defined()) return;
   const FrozenTensor before = std::exchange(before_, debiased_of(model));
   const double mu = settings_.quasi_global, unit = lr_.at(epoch) * static_cast<double>(steps);
   if (unit == 0) return;  // no step was taken that momentum could continue
   if (!quasi_global_.defined()) quasi_global_ = at::zeros_like(before.read());
-  quasi_global_.mul_(1 - mu).add_(before.read() - before_.read(), mu / unit);
+  at::Tensor way = pool.take(before);
+  kernels::subtract_into(way, before.read(), before_.read());
+  quasi_global_.mul_(1 - mu).add_(way, mu / unit);
+  pool.give(FrozenTensor::freeze(std::move(way)));
 }
 
 void LocalUpdate::restart(const ModelState& model) {
@@ -259,7 +279,9 @@ void LocalUpdate::step_to_mixed(ModelState& model, double epoch, BufferPool& poo
     kernels::subtract_into(difference, anchor_.read(), model.x.read());
   else
     at::sub_out(difference, anchor_.read(), model.x.read(), 1 / model.w);
-  change_in_place(anchor_, [&](at::Tensor& a) { outer_step(a, difference, epoch); });
+  update_exchanged(anchor_, pool, [&](at::Tensor& out, const at::Tensor& a) {
+    outer_step(out, a, difference, epoch);
+  });
   pool.give(FrozenTensor::freeze(std::move(difference)));
   if (model.w == 1) {
     pool.give(std::move(model.x));
@@ -271,8 +293,8 @@ void LocalUpdate::step_to_mixed(ModelState& model, double epoch, BufferPool& poo
   });
 }
 
-void LocalUpdate::return_to_anchor(ModelState& model) const {
-  if (settings_.pack == Pack::difference) model.x = anchor_;
+void LocalUpdate::return_to_anchor(ModelState& model, BufferPool& pool) const {
+  if (settings_.pack == Pack::difference) pool.give(std::exchange(model.x, anchor_));
 }
 
 void LocalUpdate::fields(Archive& a, std::int64_t d, bool begun) {

@@ -119,19 +119,20 @@ class LocalUpdate {
   void clip_own(at::Tensor& g) const;
 
   // Pack::model, Pack::difference: what the steps since the last exchange amount to, [d].
-  at::Tensor packed(const ModelState& model) const;
+  at::Tensor packed(const ModelState& model, BufferPool& pool) const;
   // x, after an exchange whose mean was `mean`, [d]: the same on ranks that had the same x or a.
   // Returns memory that is free now, or nothing.
-  at::Tensor take_mean(ModelState& model, at::Tensor mean, double epoch);
+  at::Tensor take_mean(ModelState& model, at::Tensor mean, double epoch, BufferPool& pool);
   // After an exchange that has mixed models, `steps` steps after the one before it:
   // m <- (1 - mu) m + mu (x/w after that one - x/w) / (gamma steps), quasi-global momentum. gamma
   // is the rate at `epoch`, of the last of them.
-  void learn_from_mixed(const ModelState& model, std::int64_t steps, double epoch);
+  void learn_from_mixed(const ModelState& model, std::int64_t steps, double epoch,
+                        BufferPool& pool);
   // Where an exchange has mixed models, x/w is this rank's and D the way from the anchor to it:
   // a <- outer step along a - x/w;  x <- w a. Without an outer optimizer x stays.
   void step_to_mixed(ModelState& model, double epoch, BufferPool& pool);
   // Pack::difference: x <- a, the anchor.
-  void return_to_anchor(ModelState& model) const;
+  void return_to_anchor(ModelState& model, BufferPool& pool) const;
   const FrozenTensor& anchor() const { return anchor_; }
   // The anchor of the first steps. REQUIRES: w == 1.
   void begin(const ModelState& model);
@@ -149,7 +150,7 @@ class LocalUpdate {
   void fields(Archive& a, std::int64_t d, bool begun);
 
  private:
-  void outer_step(at::Tensor& x, at::Tensor& mean, double epoch);
+  void outer_step(at::Tensor& out, const at::Tensor& x, at::Tensor& mean, double epoch);
   void add_quasi_global(const ModelState& model, at::Tensor& g);
   void update(ModelState& model, at::Tensor& g, double epoch, BufferPool& pool, StepRound& round);
 

@@ -13,6 +13,8 @@ TrainingRole::TrainingRole(RoleContext context, bool sums)
       model_(context.model),
       local_(parts_->plan.local, parts_->exchanges, parts_->horizon, parts_->lr, sums ? ranks_ : 1,
              std::move(context.optimizer), parts_->optimizer.momentum, parts_->optimizer.nesterov) {
+  // Beside the anchor and the model: these two before an exchange, and the difference.
+  if (plan().local.pack == Pack::difference) pool_.add_capacity(3);
 }
 
 void TrainingRole::restart(FrozenTensor z) {
@@ -86,7 +88,7 @@ void TrainingRole::common_fields(Archive& a) {
 void TrainingRole::begins_at_anchor_field(Archive& a) {
   a.flag("begins_at_anchor", begins_at_anchor_);
   const bool at_anchor = a.loads() && a.ok() && std::exchange(begins_at_anchor_, false);
-  if (at_anchor && local_.anchor().defined()) local_.return_to_anchor(model_);
+  if (at_anchor && local_.anchor().defined()) local_.return_to_anchor(model_, pool_);
 }
 
 // What the local steps have learned; those of a rank that joins begin with another's.

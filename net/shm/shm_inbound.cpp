@@ -1,7 +1,5 @@
 #include "net/shm/shm_inbound.hpp"
 
-#include <ATen/EmptyTensor.h>
-
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -10,6 +8,9 @@
 
 namespace grapevine::shm {
 namespace {
+
+// Bytes that a link keeps. Large tensors are copied only where the sender's arena is full.
+constexpr std::uint64_t kKeptForCopies = std::uint64_t{4} << 20;
 
 Error bad_record(const char* what) { return {Errc::protocol, what}; }
 
@@ -46,7 +47,8 @@ Inbound::Inbound(std::shared_ptr<SharedMemory> outbox, int socket, FileDescripto
     : ring_(outbox),
       socket_(socket),
       returns_(std::make_shared<Returns>(std::move(outbox), std::move(lease))),
-      limits_(limits) {}
+      limits_(limits),
+      pool_(kKeptForCopies) {}
 
 Expected<int> Inbound::receive(RecordSink& sink, int most) {
   int count = 0;
@@ -150,18 +152,17 @@ Expected<at::Tensor> Inbound::tensor_of(const TensorDescriptor& tensor, const Te
                                         const std::byte*& inlined, const std::byte* end) {
   if (!tensor.present || tensor.bytes == 0) {
     if (part.where != Where::nowhere) return bad_record("a place of no bytes");
-    return tensor.present ? at::Tensor(at::detail::empty_cpu(tensor.sizes, tensor.dtype))
-                          : at::Tensor();
+    return pool_.allocate(tensor);
   }
   switch (part.where) {
     case Where::fragments:
-      return at::Tensor(at::detail::empty_cpu(tensor.sizes, tensor.dtype));
+      return pool_.allocate(tensor);
     case Where::block:
       return block_of(tensor, part);
     case Where::inlined: {
       if (tensor.bytes > static_cast<std::uint64_t>(end - inlined))
         return bad_record("a tensor that is longer than its record");
-      at::Tensor t = at::detail::empty_cpu(tensor.sizes, tensor.dtype);
+      at::Tensor t = pool_.allocate(tensor);
       std::memcpy(t.data_ptr(), inlined, tensor.bytes);
       inlined +=
           std::min<std::size_t>(padded(tensor.bytes), static_cast<std::size_t>(end - inlined));

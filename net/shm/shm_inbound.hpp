@@ -10,6 +10,7 @@
 #include "messages/codec.hpp"
 #include "messages/tensor_memory.hpp"
 #include "net/file_descriptor.hpp"
+#include "net/receive_pool.hpp"
 #include "net/shm/shm_memory.hpp"
 #include "net/shm/shm_records.hpp"
 #include "net/shm/shm_ring.hpp"
@@ -96,6 +97,7 @@ class Inbound {
   bool assembling_ = false;
   DecodedHeader message_;
   std::vector<at::Tensor> payload_;
+  ReceivePool pool_;  // of tensors that are copied out of the shared memory
   std::vector<TensorPart> parts_;
   std::size_t tensor_ = 0;    // the one that is being filled
   std::uint64_t filled_ = 0;  // bytes of it

@@ -35,6 +35,7 @@
 #include "messages/codec.hpp"
 #include "messages/random.hpp"
 #include "net/transport.hpp"
+#include "tests/counting_allocator.hpp"
 
 namespace grapevine::conformance {
 
@@ -124,6 +125,28 @@ class RecordingInbox final : public Inbox {
   std::condition_variable changed_;
   std::vector<Arrival> arrivals_;
   std::size_t messages_ = 0;
+};
+
+// Lets each message go before it counts it. Thread-safe.
+class ForgettingInbox final : public Inbox {
+ public:
+  void deliver(Envelope envelope) override {
+    { const Envelope forgotten = std::move(envelope); }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++messages_;
+    changed_.notify_all();
+  }
+  void peer_down(Rank, const std::string&) override {}
+
+  bool wait_messages(int count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_for(lock, kHangDeadline, [&] { return messages_ >= count; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int messages_ = 0;  // guarded by mutex_
 };
 
 // Runs one thread per rank (or other index) and joins them all.
@@ -364,6 +387,36 @@ TYPED_TEST_P(TransportSuite, PayloadsArriveBitwise) {
   for (std::size_t i = 0; i < sent.size(); ++i)
     EXPECT_TRUE(same_bits(std::get<Chunk>(received[i].payload).data, sent[i]))
         << sent[i].nbytes() << " bytes of " << sent[i].dtype();
+}
+
+// Fresh memory costs as much as moving the bytes into it.
+TYPED_TEST_P(TransportSuite, ReceivedPayloadsLieInRecycledMemory) {
+  this->world_ = std::make_unique<TypeParam>(2);
+  const auto sending = std::make_shared<ForgettingInbox>();
+  const auto receiving = std::make_shared<ForgettingInbox>();
+  ASSERT_TRUE(this->endpoint(0).attach(0, sending).ok());
+  ASSERT_TRUE(this->endpoint(1).attach(1, receiving).ok());
+  Rng rng(13);
+  int sent = 0;
+  const std::vector<std::size_t> sizes = {4096, 6000, 20000, 100000, 1 << 20};
+  for (const std::size_t size : sizes) {
+    SCOPED_TRACE(std::to_string(size) + " bytes");
+    const FrozenTensor data = random_bits(rng, size, at::kFloat);
+    const auto exchange = [&](int messages) {
+      bool received = true;
+      for (const int end = sent + messages; received && sent < end;) {
+        Envelope e = numbered(0, 1, sent);
+        std::get<Chunk>(e.payload).data = data;
+        this->send(std::move(e));
+        received = receiving->wait_messages(++sent);
+      }
+      return received;
+    };
+    ASSERT_TRUE(exchange(20));
+    const CountingAllocator allocator;
+    ASSERT_TRUE(exchange(200));
+    EXPECT_EQ(allocator.blocks(), 0);
+  }
 }
 
 // The sender takes its own handle back and writes while the message may still be on its way.
@@ -649,8 +702,9 @@ TYPED_TEST_P(TransportSuite, ADetachedInboxIsLetGo) {
 REGISTER_TYPED_TEST_SUITE_P(TransportSuite, KnowsItsWorldSize,
                             AttachRefusesForeignAndDuplicateRanks, DeliversOnceAndInOrder,
                             LargeMessagesAreNotOvertakenBySmallOnes, EveryFieldOfEveryKindArrives,
-                            PayloadsArriveBitwise, ASenderCannotChangeWhatItSent,
-                            ARankMaySendToItself, EveryPairIsFifoUnderConcurrentTraffic,
+                            PayloadsArriveBitwise, ReceivedPayloadsLieInRecycledMemory,
+                            ASenderCannotChangeWhatItSent, ARankMaySendToItself,
+                            EveryPairIsFifoUnderConcurrentTraffic,
                             SeveralThreadsOfOneRankKeepTheirOwnOrder, AnInboxMaySendWhileItReceives,
                             AnInboxMaySendToItselfWhileItReceives, SendReturnsWhileTheReceiverHangs,
                             PeerDownComesOnceAfterThePeersLastMessage,

@@ -7,6 +7,7 @@
 
 #include "messages/frozen_tensor.hpp"
 #include "messages/random.hpp"
+#include "tests/counting_allocator.hpp"
 
 namespace grapevine {
 namespace receive_pool_test {
@@ -56,6 +57,26 @@ TEST(ReceivePool, KeepsNoMoreThanItMay) {
   EXPECT_TRUE(again[0].defined());
   ReceivePool none(0);
   none.allocate(header_of({kLarge})).clear();
+}
+
+// Whatever the size of the blocks.
+TEST(ReceivePool, FreesTheLeastRecentlyUsedFirst) {
+  constexpr std::int64_t kSmall = 1024;
+  ReceivePool pool((kLarge + kSmall) * sizeof(float));
+  const CountingAllocator allocator;
+  const auto fresh_blocks_of = [&](std::int64_t floats) {
+    const std::int64_t before = allocator.blocks();
+    static_cast<void>(pool.allocate(header_of({floats})));
+    return allocator.blocks() - before;
+  };
+  EXPECT_EQ(fresh_blocks_of(kLarge), 1);
+  EXPECT_EQ(fresh_blocks_of(kSmall), 1);
+  EXPECT_EQ(fresh_blocks_of(kLarge), 0) << "both are kept";
+  EXPECT_EQ(fresh_blocks_of(kSmall), 0);
+  EXPECT_EQ(fresh_blocks_of(2 * kSmall), 1);
+  EXPECT_EQ(fresh_blocks_of(kSmall), 0);
+  EXPECT_EQ(fresh_blocks_of(2 * kSmall), 0);
+  EXPECT_EQ(fresh_blocks_of(kLarge), 1) << "it was the least recently used one";
 }
 
 TEST(ReceivePool, TensorsMayOutliveThePool) {

@@ -54,7 +54,7 @@ void Aggregate::on_gradient(Env& env, Gradient gradient) {
   }
   local_step(env, std::move(g), epoch_now());
   if (exchange_due(model_.step + 1)) {
-    packed_ = local_.packed(model_);
+    packed_ = local_.packed(model_, pool_);
     return exchange(env);
   }
   step_done(env);
@@ -75,12 +75,13 @@ void Aggregate::reduce(Env& env) {
     packed_.copy_(model_.x.read());
     sent_ = model_.x;
   } else if (overlap_ && !has_residual()) {
-    sent_ = FrozenTensor::copy_of(packed_);
+    sent_ = FrozenTensor::freeze(pool_.copy_of(packed_, model_.x));
+    pool_.give(sent_);  // for the next one, once this is used
   }
   send(env, reduction_->start(operation_, epoch_now(), std::move(packed_), env.rng()));
   packed_ = at::Tensor();
   if (overlap_) {
-    local_.return_to_anchor(model_);
+    local_.return_to_anchor(model_, pool_);
     step_done(env);
     return begin_step(env);
   }
@@ -116,8 +117,9 @@ void Aggregate::take_result(Env& env) {
   if (packs(Pack::model) && sent.defined() && (packed_.defined() || amid_steps))
     mean.add_(model_.x.read()).sub_(sent.read());
   at::Tensor way;
-  if (packs(Pack::difference) && amid_steps) way = local_.packed(model_);
-  at::Tensor free = local_.take_mean(model_, std::move(mean), parts_->horizon.epoch_of(operation_));
+  if (packs(Pack::difference) && amid_steps) way = local_.packed(model_, pool_);
+  at::Tensor free =
+      local_.take_mean(model_, std::move(mean), parts_->horizon.epoch_of(operation_), pool_);
   if (free.defined()) free = reduction_->recycle(std::move(free));
   if (free.defined()) env.recycle(FrozenTensor::freeze(std::move(free)));
   if (way.defined()) subtract_from_model(way);

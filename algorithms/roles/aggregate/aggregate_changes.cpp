@@ -80,7 +80,7 @@ void Aggregate::give_again(Env& env) {
   if (!exchange_due((overlap_ ? operation_ : model_.step) + 1)) return skip_operation(env);
   const bool from_residual = std::exchange(redo_, Redo::no) == Redo::from_residual;
   at::Tensor next = std::exchange(packed_, at::Tensor());  // overlap: of the operation after it
-  packed_ = from_residual ? at::Tensor() : overlap_ ? sent_.read().clone() : local_.packed(model_);
+  if (!from_residual) packed_ = overlap_ ? sent_.read().clone() : local_.packed(model_, pool_);
   if (!overlap_) return reduce(env);
   const double epoch = parts_->horizon.epoch_of(operation_);
   send(env, reduction_->start(operation_, epoch, std::move(packed_), env.rng()));
@@ -103,10 +103,10 @@ void Aggregate::skip_operation(Env& env) {
     rounding.sub_((overlap_ ? sent : model_.x).read());
     flush_part(std::move(rounding));
   }
-  if (!overlap_ && from_residual) local_.return_to_anchor(model_);
+  if (!overlap_ && from_residual) local_.return_to_anchor(model_, pool_);
   if (overlap_ && !from_residual && packs(Pack::difference)) subtract_from_model(sent.read());
   if (stepped && overlap_ && exchange_due(model_.step + 1)) {
-    packed_ = local_.packed(model_);
+    packed_ = local_.packed(model_, pool_);
     return exchange(env);
   }
   if (stepped) step_done(env);
@@ -130,7 +130,7 @@ bool Aggregate::exchange_due(Step steps) const {
 void Aggregate::flush(Env& env) {
   const bool amid_step = packed_.defined() || (!overlap_ && redo_ != Redo::no);
   const bool from_residual = redo_ == Redo::from_residual;
-  if (from_residual && !overlap_) local_.return_to_anchor(model_);
+  if (from_residual && !overlap_) local_.return_to_anchor(model_, pool_);
   at::Tensor residual = reduction_->take_residual();
   // A model that was given is in the residual, and in x.
   if (residual.defined() && from_residual && packs(Pack::model))

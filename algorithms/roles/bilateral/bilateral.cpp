@@ -15,6 +15,7 @@ Bilateral::Bilateral(RoleContext context)
       is_active_(data_as<BilateralSides>(parts_->prepared).active[static_cast<std::size_t>(rank_)]),
       steps_(ranks_) {
   GRAPEVINE_CHECK(parts_->graph != nullptr, "bilateral averaging needs a graph");
+  pool_.add_capacity(2);  // answers, beside the model before the step, which a partner reads
   if (plan().compression.enabled())
     replicas_.emplace(plan().compression, model_.x.numel(), model_.x.device());
 }
@@ -98,12 +99,13 @@ void Bilateral::on_swap(Env& env, const Envelope& envelope, const Swap& swap) {
     move_along(swap.x, false);
     return exchange_over(envelope.from, swap.exchange);
   }
-  at::Tensor half = at::empty_like(model_.x.read());
+  at::Tensor half = pool_.take(model_.x);
   update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
     kernels::meet_into(out, half, x, swap.x.read());
   });
-  env.send(envelope.from, stamp(),
-           Swap{swap.exchange, true, FrozenTensor::freeze(std::move(half)), steps_.counts()});
+  FrozenTensor answer = FrozenTensor::freeze(std::move(half));
+  pool_.give(answer);  // for a later one, once it was read
+  env.send(envelope.from, stamp(), Swap{swap.exchange, true, std::move(answer), steps_.counts()});
 }
 
 // The same with the pair's replicas in the place of s and x. The passive rank's replica follows its
@@ -121,7 +123,9 @@ void Bilateral::on_difference(Env& env, const Envelope& envelope, const PackedCh
   const at::Tensor &own = replicas_->own(peer), &other = replicas_->of_peer(peer);
   kernels::subtract_into(half, reply ? own : other, reply ? other : own);
   half.mul_(plan().compression.consensus_step / 2);
-  move_along(FrozenTensor::freeze(std::move(half)), !reply);
+  FrozenTensor way = FrozenTensor::freeze(std::move(half));
+  move_along(way, !reply);
+  pool_.give(std::move(way));
   if (reply) exchange_over(peer, chunk.operation);
 }
 

@@ -29,13 +29,16 @@ Gossip::Gossip(RoleContext context)
     : TrainingRole(std::move(context)),
       settings_(data_as<GossipSettings>(plan().settings)),
       tracker_(settings_.tracking
-                   ? std::make_unique<GradientTracker>(model_.x.numel(), model_.x.device())
+                   ? std::make_unique<GradientTracker>(model_.x.numel(), model_.x.device(), pool_)
                    : nullptr),
       mixer_(make_mixer(parts_, rank_, model_, tracker_.get(), pool_)) {
   GRAPEVINE_CHECK(parts_->graph != nullptr, "gossip needs a graph");
-  // The de-biased model of a gradient, beside the shares of two rounds that peers still read: with
-  // one buffer every second step allocated a model, with two every sixteenth.
-  if (settings_.overlap) pool_.set_capacity(3);
+  // Overlap: the de-biased model of a gradient, beside the shares of two rounds that peers still
+  // read: with one buffer every second step allocated a model, with two every sixteenth. Symmetric
+  // weights: besides, the model before the step, and what a slower peer of an older round reads.
+  if (settings_.overlap) pool_.add_capacity(2);
+  if (settings_.averaging == MixingRule::symmetric) pool_.add_capacity(4);
+  if (tracker_) pool_.add_capacity(2);  // vectors of two sizes
 }
 
 // ---- training ----
@@ -142,7 +145,7 @@ FrozenTensor Gossip::fold_last(StepRound round) {
 // Returns z where the round de-biases.
 FrozenTensor Gossip::apply(Env& env, StepRound round) {
   at::Tensor gradient = std::exchange(gradient_, {});
-  if (tracker_) gradient = tracker_->estimate().clone();
+  if (tracker_) gradient = tracker_->estimate();
   local_step(env, std::move(gradient), epoch_now(), round);
   count_step();
   outer_step_due_ = settings_.exchanges_first() && local_.exchange_due(model_.step);
@@ -174,7 +177,7 @@ void Gossip::outer_step() {
   const Step begin =
       model_.step == 0 ? 0 : exchanges().begin_of(exchanges().index_of(model_.step - 1));
   const double epoch = parts_->horizon.epoch_of(model_.step - 1);
-  local_.learn_from_mixed(model_, model_.step - begin, epoch);
+  local_.learn_from_mixed(model_, model_.step - begin, epoch, pool_);
   local_.step_to_mixed(model_, epoch, pool_);
 }
 

@@ -191,7 +191,7 @@ class ReplicaMixer final : public Mixer {
   // (x, w) <- (x, w) + mass * (z, 1).
   void give(const at::Tensor& z, double mass) {
     if (mass == 0) return;
-    move_by(z.clone(), mass);
+    move_by(pool_.copy_of(z, model_.x), mass);
     model_.w += mass;
   }
 

@@ -85,7 +85,9 @@ void ShareSplit::split(const Shares& shares, bool whole, std::map<double, Frozen
 FrozenTensor ShareSplit::scaled_copy(double weight) {
   at::Tensor x = pool_.take(model_.x);
   kernels::scale_into(x, model_.x.read(), weight);
-  return FrozenTensor::freeze(std::move(x));
+  FrozenTensor share = FrozenTensor::freeze(std::move(x));
+  pool_.give(share);  // for a later one, once its readers have finished
+  return share;
 }
 
 void ShareSplit::take_given() {

@@ -14,7 +14,10 @@ Group::Group(RoleContext context)
     : TrainingRole(std::move(context)),
       settings_(data_as<GroupSettings>(plan().settings)),
       groups_(data_as<Groups>(parts_->prepared).schedule),
-      everybody_(all_ranks(ranks_)) {}
+      everybody_(all_ranks(ranks_)) {
+  // A rank that is behind has a model in each average that others have begun.
+  pool_.add_capacity(static_cast<std::size_t>(settings_.staleness.most()));
+}
 
 // ---- training ----
 
@@ -78,8 +81,7 @@ void Group::contribute_if_begun(Env& env, std::int64_t exchange) {
   const std::int64_t age_there = has_none ? -1 : fresh ? 0 : age;
   env.record({EventKind::contributed, -1, newest, model_.step, age_there, 0, exchange});
   if (!fresh) env.record({EventKind::applied, -1, newest, model_.step, age, 0, exchange});
-  at::Tensor copy = pool_.take(model_.x);
-  copy.copy_(model_.x.read());
+  at::Tensor copy = pool_.copy_of(model_.x.read(), model_.x);
   send(env, average.reduce.contribute(std::move(copy), fresh, model_.epoch, env.rng()));
 }
 
@@ -136,7 +138,8 @@ Group::Average& Group::average_of(std::int64_t exchange) {
                             parts_->horizon.epoch_of(exchanges().begin_of(exchange)),
                             all_ranks(size), size);
   // One rank alone sends nothing that could be compressed.
-  const ReductionSettings settings = size > 1 ? reduction_settings(*parts_) : ReductionSettings();
+  ReductionSettings settings = size > 1 ? reduction_settings(*parts_) : ReductionSettings();
+  settings.memory = sums_;
   auto reduction = std::shared_ptr<Reduction>(
       make_reduction(settings, members, position, model_.x.numel(), model_.x.device()));
   PartialAllReduce reduce(members, position, exchange, trigger, std::move(reduction));

@@ -36,6 +36,7 @@
 
 #include "algorithms/collectives/partial_all_reduce.hpp"
 #include "algorithms/graphs/groups.hpp"
+#include "algorithms/parts/recycled_memory.hpp"
 #include "algorithms/roles/training_role.hpp"
 
 namespace grapevine {
@@ -98,6 +99,7 @@ class Group final : public TrainingRole {
   const std::vector<Rank> everybody_;
 
   std::map<std::int64_t, Average> averages_;  // of this exchange and later ones
+  const RecycledMemory sums_;                 // that are sent, of all averages
   std::int64_t first_ = 0;                    // of the present members together
   Step first_step_ = 0;  // when members changed: the most that one of them had taken
 };

@@ -46,12 +46,13 @@ void GroupHead::keep_account(const Event& event) {
 }
 
 void GroupHead::on_mean(Env& env, std::int64_t period, const FrozenTensor& mean) {
-  at::Tensor difference = at::empty_like(mean.read());
+  at::Tensor difference = pool_.take(mean);
   kernels::subtract_into(difference, z_.read(), mean.read());
   Gradient gradient;
   gradient.step = period;
   gradient.value = FrozenTensor::freeze(std::move(difference));
   differences_[period] = gradient.value;
+  pool_.give(gradient.value);  // for a later one, once the role has committed this
   outside_.on_gradient(env, std::move(gradient));
 }
 

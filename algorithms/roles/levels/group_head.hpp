@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 
+#include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/roles/levels/level_parts.hpp"
 #include "algorithms/roles/levels/nested_role.hpp"
@@ -87,6 +88,7 @@ class GroupHead final : private NestedRole::Around {
   std::int64_t period_ = 0;  // and which one it is
   // Of periods that the role has not committed: what it may give up where members change.
   std::map<std::int64_t, FrozenTensor> differences_;
+  BufferPool pool_;  // of these
 
   // While members change.
   std::int64_t operations_ = 0;

@@ -9,7 +9,6 @@
 #include "algorithms/parts/stored_envelope.hpp"
 #include "algorithms/roles/make_role.hpp"
 #include "messages/check.hpp"
-#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
 namespace {
@@ -99,13 +98,16 @@ void Level::end_period_if_due(Env& env) {
   if (!std::exchange(period_over_, false)) return;
   if (ranks_agree_) return on_mean(env, inside_.role().debiased());
   phase_ = Phase::reducing;
-  group_.start(env, stamp(), tag_.operation(period_),
-               copy_to_send(inside_.role().numerator().read()));
+  const FrozenTensor x = inside_.role().numerator();
+  group_.start(env, stamp(), tag_.operation(period_), pool_.copy_of(x.read(), x));
   take_mean(env);
 }
 
 void Level::take_mean(Env& env) {
-  if (group_.done()) on_mean(env, FrozenTensor::freeze(group_.take()));
+  if (!group_.done()) return;
+  const FrozenTensor mean = FrozenTensor::freeze(group_.take());
+  pool_.give(mean);  // for the next one, once this is used
+  on_mean(env, mean);
 }
 
 // The head exchanges the mean; the others wait for the next z.

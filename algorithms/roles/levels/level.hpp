@@ -40,6 +40,7 @@
 #include <optional>
 #include <vector>
 
+#include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/roles/levels/group_exchange.hpp"
 #include "algorithms/roles/levels/group_head.hpp"
@@ -131,6 +132,7 @@ class Level final : public Role, private GroupHead::Group, private NestedRole::A
   bool period_over_ = false;              // the role inside asks for a gradient of the next one
   FrozenTensor z_;                        // where the period began; undefined before the first
   std::vector<Envelope> early_messages_;  // for the role inside, from those in the next period
+  BufferPool pool_;                       // of models that are averaged
 
   // While members change.
   std::int64_t operations_ = 0;       // of the role inside,

@@ -15,9 +15,9 @@ void OwnGradients::begin(Version version, const FrozenTensor& x) {
   start_ = x;
 }
 
-void OwnGradients::add(Env& env, Step step, at::Tensor gradient) {
+void OwnGradients::add(Step step, at::Tensor gradient) {
   waiting_.push_back({step, begun_at_});
-  sum(env, std::move(gradient));
+  sum(std::move(gradient));
 }
 
 double OwnGradients::weigh(std::int64_t full) {
@@ -28,8 +28,7 @@ double OwnGradients::weigh(std::int64_t full) {
   return by;
 }
 
-void OwnGradients::add_difference(Env& env, const FrozenTensor& x, std::int64_t full,
-                                  BufferPool& pool) {
+void OwnGradients::add_difference(const FrozenTensor& x, std::int64_t full, BufferPool& pool) {
   weigh(full);
   ++differences_;
   at::Tensor way = pool.take(x);
@@ -38,21 +37,22 @@ void OwnGradients::add_difference(Env& env, const FrozenTensor& x, std::int64_t 
   if (taken < full) kernels::scale(way, static_cast<double>(taken) / static_cast<double>(full));
   const Gradients done = std::exchange(steps_, {});
   waiting_.insert(waiting_.end(), done.begin(), done.end());
-  sum(env, std::move(way));
+  at::Tensor free = sum(std::move(way));
+  if (free.defined()) pool.give(FrozenTensor::freeze(std::move(free)));
 }
 
-void OwnGradients::sum(Env& env, at::Tensor vector) {
-  if (!sum_.defined()) {
-    sum_ = std::move(vector);
-    return;
+// Returns the memory of the vector where that is free now.
+at::Tensor OwnGradients::sum(at::Tensor vector) {
+  if (sum_.defined()) {
+    kernels::fold(sum_, vector);
+    return vector;
   }
-  kernels::fold(sum_, vector);
-  env.recycle(FrozenTensor::freeze(std::move(vector)));
+  sum_ = std::move(vector);
+  return {};
 }
 
-OwnGradients::Contribution OwnGradients::contribute(const FrozenTensor& x, bool from_residual) {
+OwnGradients::Contribution OwnGradients::contribute() {
   at::Tensor sum = std::exchange(sum_, at::Tensor());
-  if (!sum.defined() && !from_residual) sum = at::zeros_like(x.read());
   contributed_ = std::exchange(waiting_, {});
   contributed_differences_ = std::exchange(differences_, 0);
   return {std::move(sum), static_cast<std::int64_t>(contributed_.size())};
@@ -108,7 +108,7 @@ at::Tensor OwnGradients::flush(Env& env, const Stamp& stamp, Step step, const Mo
     kernels::subtract_into(way, start_.read(), model.x.read());
     waiting_.insert(waiting_.end(), steps_.begin(), steps_.end());
     steps_.clear();
-    sum(env, std::move(way));
+    sum(std::move(way));
   }
   contributed_ = std::exchange(waiting_, {});
   count(env, stamp, step, model);

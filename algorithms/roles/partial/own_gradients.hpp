@@ -24,26 +24,26 @@ class OwnGradients {
   Version begun_at() const { return begun_at_; }
 
   // The gradient of `step`, [d], for the next contribution.
-  void add(Env& env, Step step, at::Tensor gradient);
+  void add(Step step, at::Tensor gradient);
   // Whether local steps have been taken towards a difference.
   bool has_steps() const { return !steps_.empty(); }
   // One more of them.
   void note_step(Step step) { steps_.push_back({step, begun_at_}); }
   // The way from the x where the steps began to `x`, for the next contribution. `full`: steps that
   // weigh 1; fewer weigh less; 0: any number weighs 1.
-  void add_difference(Env& env, const FrozenTensor& x, std::int64_t full, BufferPool& pool);
+  void add_difference(const FrozenTensor& x, std::int64_t full, BufferPool& pool);
   // From here on `full` steps weigh 1, of the differences that wait, too. Returns by how much their
   // sum was scaled for it.
   double weigh(std::int64_t full);
   bool waiting() const { return !waiting_.empty(); }
 
-  // The sum of what waits, and how many gradients are in it; zeros of d where nothing does, or
-  // undefined, `from_residual`: the residual has what waits.
+  // The sum of what waits, and how many gradients are in it. Undefined: nothing waits, or the
+  // residual has it.
   struct Contribution {
     at::Tensor sum;
     std::int64_t gradients = 0;
   };
-  Contribution contribute(const FrozenTensor& x, bool from_residual);
+  Contribution contribute();
   // The round of the contribution is given up: its gradients wait again. `sum`: theirs; undefined:
   // it is in the residual.
   void take_back(at::Tensor sum);
@@ -67,7 +67,7 @@ class OwnGradients {
   };
   using Gradients = std::vector<Gradient>;
 
-  void sum(Env& env, at::Tensor vector);
+  at::Tensor sum(at::Tensor vector);
   void unweigh();
   void count(Env& env, const Stamp& stamp, Step step, const ModelState& model);
   static void list_fields(Archive& a, const std::string& name, Gradients& gradients);

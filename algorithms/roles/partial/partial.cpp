@@ -31,7 +31,7 @@ void Partial::on_start(Env& env) {
     start_round();  // the training was extended: its trigger has changed
   }
   // Other members may have less to do than this one has done already, amid its local steps.
-  if (own_.has_steps() && has_no_steps_left() && phase_ == Phase::ready) add_difference(env);
+  if (own_.has_steps() && has_no_steps_left() && phase_ == Phase::ready) add_difference();
   give_grace(env);
   // A node's workers may have begun at an older x: its age is unchanged.
   if (phase_ == Phase::computing) env.compute(produced_, model_.x);
@@ -46,6 +46,8 @@ void Partial::compute_next(Env& env) {
   if (has_no_steps_left()) return;
   phase_ = Phase::computing;
   own_.begin(rounds_.now(), packs_differences() ? model_.x : FrozenTensor());
+  if (!packs_differences() && model_.x.device().is_cpu())
+    env.recycle(FrozenTensor::freeze(new_vector()));  // for the gradient
   env.compute(produced_, model_.x);
 }
 
@@ -58,7 +60,7 @@ void Partial::on_gradient(Env& env, Gradient gradient) {
       exchanges().index_of(produced_) <= rounds_.regular_rounds_done() && !rounds_.draining();
   if (late) {
     end_step(env);
-    if (packs_differences()) local_.return_to_anchor(model_);
+    if (packs_differences()) local_.return_to_anchor(model_, pool_);
     compute_next(env);
     contribute_if_begun(env);
   } else {
@@ -78,17 +80,17 @@ bool Partial::collect(Env& env, at::Tensor g) {
   const Step step = produced_++;
   if (!packs_differences()) {
     local_.clip_own(g);
-    own_.add(env, step, std::move(g));
+    own_.add(step, std::move(g));
     return true;
   }
   own_.note_step(step);
   local_step(env, std::move(g), parts_->horizon.epoch_of(step));
   if (!local_.exchange_due(produced_)) return false;
-  add_difference(env);
+  add_difference();
   return true;
 }
 
-void Partial::add_difference(Env& env) { own_.add_difference(env, model_.x, full_steps(), pool_); }
+void Partial::add_difference() { own_.add_difference(model_.x, full_steps(), pool_); }
 
 // Of a difference with the weight 1; 0: any.
 std::int64_t Partial::full_steps() const {
@@ -133,13 +135,19 @@ void Partial::on_timer(Env& env, TimerId round) {
 
 void Partial::contribute_if_begun(Env& env) {
   if (!reduce_.begun() || reduce_.contributed() || must_hold_back()) return;
-  OwnGradients::Contribution own = own_.contribute(model_.x, from_residual_);
+  OwnGradients::Contribution own = own_.contribute();
+  if (!own.sum.defined() && !from_residual_) own.sum = new_vector().zero_();
   from_residual_ = false;
   const CompressionSettings& compression = plan().compression;
   const bool kept = compression.enabled() && compression.error_feedback;
-  given_ = own.gradients > 0 && !kept ? own.sum.clone() : at::Tensor();
+  given_ = own.gradients > 0 && !kept ? vectors_.copy_of(own.sum) : at::Tensor();
   send(env, reduce_.contribute(std::move(own.sum), own.gradients, model_.epoch, env.rng()));
   if (reduce_.done()) apply(env, reduce_.take_result());
+}
+
+// Differences: their memory may become that of a model.
+at::Tensor Partial::new_vector() {
+  return packs_differences() ? pool_.take(model_.x) : vectors_.take(model_.x.read());
 }
 
 // Whether the steps that are computed would be consumed more than tau rounds after their x.
@@ -156,7 +164,7 @@ void Partial::apply(Env& env, PartialAllReduce::Result result) {
   const double steps = static_cast<double>(rounds_.consumed_by_all()) / ranks_;
   // Of the last of the steps in a difference, the same on every rank.
   const double last = parts_->horizon.epoch_at(std::max(0.0, steps - 1));
-  take_mean(env, std::move(result.sum), packs_differences() ? last : model_.epoch);
+  take_mean(std::move(result.sum), packs_differences() ? last : model_.epoch);
   model_.step = rounds_.consumed(rank_);
   model_.epoch = parts_->horizon.epoch_at(steps);
   own_.commit(env, stamp(), step_now(), model_, result.contributors());
@@ -164,16 +172,15 @@ void Partial::apply(Env& env, PartialAllReduce::Result result) {
 }
 
 // A rank amid its local steps continues from its own model.
-void Partial::take_mean(Env& env, at::Tensor mean, double epoch) {
+void Partial::take_mean(at::Tensor mean, double epoch) {
   if (!packs_differences()) {
-    mean = local_.step_along_mean(model_, std::move(mean), epoch, pool_);
-    return env.recycle(FrozenTensor::freeze(std::move(mean)));
+    local_.step_along_mean(model_, std::move(mean), epoch, pool_);
+    return;
   }
   local_.begin(model_);  // of a rank whose first gradient is still computed
   const FrozenTensor own = phase_ == Phase::computing ? model_.x : FrozenTensor();
-  mean = local_.take_mean(model_, std::move(mean), epoch);
+  local_.take_mean(model_, std::move(mean), epoch, pool_);
   if (own.defined()) model_.x = own;
-  env.recycle(FrozenTensor::freeze(std::move(mean)));
 }
 
 void Partial::next_round(Env& env) {
@@ -248,7 +255,7 @@ void Partial::take_back(Env&, std::int64_t) {
 void Partial::count_as_done(Env& env) {
   own_.commit(env, stamp(), step_now(), model_, {});
   reduction_->count_as_given();
-  if (packs_differences() && own_.has_steps()) add_difference(env);
+  if (packs_differences() && own_.has_steps()) add_difference();
   begins_at_anchor_ = true;
   if (std::exchange(waits_, false)) end_step(env);
 }

@@ -45,6 +45,7 @@
 #include <vector>
 
 #include "algorithms/collectives/partial_all_reduce.hpp"
+#include "algorithms/parts/recycled_memory.hpp"
 #include "algorithms/roles/partial/early_rounds.hpp"
 #include "algorithms/roles/partial/own_gradients.hpp"
 #include "algorithms/roles/partial/partial_rounds.hpp"
@@ -79,7 +80,7 @@ class Partial final : public TrainingRole {
   // Training, in the order of the paper.
   void compute_next(Env& env);
   bool collect(Env& env, at::Tensor g);
-  void add_difference(Env& env);
+  void add_difference();
   std::int64_t full_steps() const;
   void weigh_what_waits();
   void post_if_nothing_follows(Env& env);
@@ -87,9 +88,10 @@ class Partial final : public TrainingRole {
   void wait_for_round(Env& env);
   void post(Env& env);
   void contribute_if_begun(Env& env);
+  at::Tensor new_vector();
   bool must_hold_back() const;
   void apply(Env& env, PartialAllReduce::Result result);
-  void take_mean(Env& env, at::Tensor mean, double epoch);
+  void take_mean(at::Tensor mean, double epoch);
   void next_round(Env& env);
 
   std::vector<Awaited> awaited() const override { return reduce_.awaited(); }
@@ -111,6 +113,7 @@ class Partial final : public TrainingRole {
   bool waits_ = false;          // when members changed: for the round that its last gradient is of
   bool from_residual_ = false;  // gradients that wait are in the residual
   OwnGradients own_;
+  const RecycledMemory vectors_;  // [d]: gradients, and what is given to rounds
 
   const std::shared_ptr<Reduction> reduction_;  // of all rounds, one after the other
   PartialRounds rounds_;

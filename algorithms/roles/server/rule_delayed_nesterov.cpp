@@ -35,7 +35,7 @@ class DifferencesClient final : public OptimizerClient {
         every_(commits_of_step(*client.parts, clients_of(client))) {}
 
   FrozenTensor offer(const ModelState& model, std::int64_t) override {
-    return FrozenTensor::freeze(local_.packed(model));
+    return FrozenTensor::freeze(local_.packed(model, pool_));
   }
 
   void take(Env&, ModelState& model, FrozenTensor theta) override {

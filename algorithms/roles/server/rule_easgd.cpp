@@ -34,17 +34,22 @@ class ElasticSlice final : public SliceRule {
  public:
   explicit ElasticSlice(const ServerContext& server)
       : alpha_(server_settings(*server.parts).elasticity /
-               static_cast<double>(server.clients.size())) {}
+               static_cast<double>(server.clients.size())) {
+    changes_.add_capacity(server.clients.size());
+  }
 
   Change change(const FrozenTensor& theta, const FrozenTensor& offered, std::int64_t) override {
-    at::Tensor e = at::empty_like(theta.read());
+    at::Tensor e = changes_.take(theta);
     kernels::elastic_into(e, offered.read(), theta.read(), alpha_);
-    return {FrozenTensor::freeze(std::move(e)), 1};
+    FrozenTensor change = FrozenTensor::freeze(std::move(e));
+    changes_.give(change);  // for a later one, once its client has read it
+    return {std::move(change), 1};
   }
   bool answers_change() const override { return true; }
 
  private:
   const double alpha_;
+  BufferPool changes_;
 };
 
 }  // namespace

@@ -42,17 +42,15 @@ class GemClient final : public ClientRule {
     return {};
   }
 
-  at::Tensor commit_at(const Slice& slice, const FrozenTensor& theta,
-                       const ModelState& model) override {
+  void commit_into(at::Tensor& u, const Slice& slice, const FrozenTensor& theta,
+                   const ModelState& model) override {
     const auto part = [&slice](const at::Tensor& t) {
       return t.narrow(0, slice.begin, slice.size);
     };
     const at::Tensor s = part(model.x.read());
-    at::Tensor u = at::empty({slice.size}, delta_.options());
     kernels::match_energy_into(u, part(delta_), part(proxy_), theta.read(), s,
                                server_settings(*parts_).kappa);
     if (figures_.measuring()) figures_.add(slice, theta.read(), s, part(proxy_), part(delta_), u);
-    return u;
   }
 
   void take(Env& env, ModelState& model, FrozenTensor theta) override {

@@ -41,12 +41,16 @@ class StepsClient final : public ClientRule {
 
   FrozenTensor offer(const ModelState&, std::int64_t held) override {
     if (divides_ && held > 1) kernels::scale(sum_, 1.0 / static_cast<double>(held));
-    return FrozenTensor::freeze(std::exchange(sum_, at::Tensor()));
+    offered_ = FrozenTensor::freeze(std::exchange(sum_, at::Tensor()));
+    return offered_;
   }
 
   double commit_factor(const ModelState&) const override { return commit_factor_; }
 
-  void take(Env&, ModelState& model, FrozenTensor theta) override { model.x = std::move(theta); }
+  void take(Env& env, ModelState& model, FrozenTensor theta) override {
+    model.x = std::move(theta);
+    if (offered_.defined()) env.recycle(std::exchange(offered_, {}));
+  }
 
   void fields(Archive& a, std::int64_t d, bool) override { a.vector("update", sum_, d); }
 
@@ -54,7 +58,8 @@ class StepsClient final : public ClientRule {
   const std::shared_ptr<const SharedParts> parts_;
   const bool divides_;  // by the steps in it
   const double commit_factor_;
-  at::Tensor sum_;  // [d] or undefined
+  at::Tensor sum_;        // [d] or undefined
+  FrozenTensor offered_;  // the newest, which its servers have read once they answer; not saved
 };
 
 // ClientRule::commit_factor() of a rule.

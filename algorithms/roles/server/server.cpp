@@ -21,7 +21,10 @@ Server::Server(ServerContext context)
       model_(context.model),
       rule_(settings_.rule->slice(context)),
       clients_(context.clients),
-      meter_(clients_.count()) {}
+      meter_(clients_.count()) {
+  // In one process each client computes at a version of theta of its own, and the server's is new.
+  pool_.add_capacity(context.clients.size());
+}
 
 // After a checkpoint the timeouts of grants start anew. Finished clients send Leave again; where
 // all had finished, the run may have been extended.

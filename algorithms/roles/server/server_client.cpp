@@ -19,6 +19,7 @@ ServerClient::ServerClient(RoleContext context)
       servers_(plan().servers),
       rule_(settings_.rule->client(context, local_)),
       pulled_(servers_) {
+  pool_.add_capacity(static_cast<std::size_t>(servers_));  // commits
   for (std::int32_t server = 0; plan().compression.enabled() && server < servers_; ++server) {
     const Slice part = slice(server);
     packed_.emplace_back(settings_of_slice(plan().compression, part.begin, part.size), part.size);
@@ -109,8 +110,11 @@ void ServerClient::on_grant(Env& env, std::int32_t server, const Stamp& stamp, G
                   ", for which no request of this client is open");
   GRAPEVINE_CHECK(slice(server).size == grant.theta.numel(), "rank ", rank_of(server),
                   " granted a slice of another size");
-  at::Tensor update = rule_->commit_at(slice(server), grant.theta, model_);
-  commit(env, server, stamp_for(server), 1, FrozenTensor::freeze(std::move(update)));
+  at::Tensor update = pool_.take(grant.theta);
+  rule_->commit_into(update, slice(server), grant.theta, model_);
+  FrozenTensor given = FrozenTensor::freeze(std::move(update));
+  if (packed_.empty()) pool_.give(given);  // for a later one; compression writes to it
+  commit(env, server, stamp_for(server), 1, std::move(given));
   pulled(env, server, stamp.version, std::move(grant.theta));
 }
 

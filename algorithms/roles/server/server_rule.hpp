@@ -28,8 +28,9 @@ class ClientRule {
   virtual void step(Env& env, ModelState& model, at::Tensor gradient, double epoch) = 0;
   // What the steps since the last exchange amount to, [d], for `held` of them.
   virtual FrozenTensor offer(const ModelState& model, std::int64_t held) = 0;
-  // Rules that take turns: the commit to one server, whose slice of theta was granted.
-  virtual at::Tensor commit_at(const Slice&, const FrozenTensor& theta, const ModelState& model);
+  // Rules that take turns: u <- the commit to one server, whose slice of theta was granted; [k].
+  virtual void commit_into(at::Tensor& u, const Slice&, const FrozenTensor& theta,
+                           const ModelState& model);
   // By which a server multiplies an offer that is added to theta at `model`'s clock; where it
   // depends on its staleness, among clients of one speed.
   virtual double commit_factor(const ModelState&) const { return 1; }

@@ -17,7 +17,7 @@ const std::vector<const ServerRule*>& server_rules() {
   return rules;
 }
 
-at::Tensor ClientRule::commit_at(const Slice&, const FrozenTensor&, const ModelState&) {
+void ClientRule::commit_into(at::Tensor&, const Slice&, const FrozenTensor&, const ModelState&) {
   GRAPEVINE_CHECK(false, "a grant to a client whose rule takes no turns");
 }
 
