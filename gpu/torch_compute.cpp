@@ -539,8 +539,8 @@ void TorchCompute::add_gradients(const at::Tensor& loss, bool first, at::Tensor&
 
 // The same, then the mean over all replicas, bucket by bucket while the backward pass computes the
 // next ones, and what is to be on the host comes down. The host launches; the streams wait for each
-// other. After an error no bucket is
-// reduced any more: the group is of no use, for the other replicas either.
+// other. After an error no bucket is reduced any more: the group is of no use, for the other
+// replicas either.
 Expected<void> TorchCompute::reduce_gradients(const at::Tensor& loss, bool first,
                                               const at::Tensor& flat) {
   Expected<void> reduced;

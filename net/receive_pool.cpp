@@ -59,6 +59,7 @@ class ReceivePool::Store {
   }
 
   void give_back(One one) {
+    if (one.front().bytes > keep_bytes_) return;  // it would take the place of all others
     One freed;  // outside the lock: returning pages to the system takes long
     const std::lock_guard<std::mutex> lock(mutex_);
     one.front().given_back = ++given_back_;

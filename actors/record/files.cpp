@@ -9,11 +9,13 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <functional>
 #include <optional>
 #include <streambuf>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "net/file_descriptor.hpp"
@@ -51,6 +53,8 @@ fs::path folder_of(const fs::path& path) {
 
 constexpr char kTemporaryStart[] = ".grapevine-";
 constexpr char kTemporaryEnd[] = ".tmp";
+constexpr int kLockAttempts = 20;
+constexpr std::chrono::milliseconds kLockPause{5};
 
 // The process in a name that make_beside() gives, ".grapevine-PID-N.tmp"; nothing for other names.
 std::optional<pid_t> maker_of(const std::string& name) {
@@ -304,8 +308,13 @@ Expected<FolderLock> lock_folder(const fs::path& folder) {
   const auto held =
       std::make_shared<const FileDescriptor>(open_file(folder, O_RDONLY | O_DIRECTORY));
   if (held->get() < 0) return FolderLock();
-  if (retry([&] { return ::flock(held->get(), LOCK_EX | LOCK_NB); }) == 0) return FolderLock(held);
-  if (errno != EWOULDBLOCK) return FolderLock();
+  // is_locked() of another process holds it for a moment.
+  for (int attempt = 0; attempt < kLockAttempts; ++attempt) {
+    if (attempt > 0) std::this_thread::sleep_for(kLockPause);
+    if (retry([&] { return ::flock(held->get(), LOCK_EX | LOCK_NB); }) == 0)
+      return FolderLock(held);
+    if (errno != EWOULDBLOCK) return FolderLock();
+  }
   return bad_input(folder.string() + ": another run writes there at this moment");
 }
 

@@ -220,6 +220,7 @@ void PeerState::on_gradient(Gradient& gradient) {
   if (!gradient.error.empty()) {
     return fail({Errc::failed, gradient.error});
   }
+  meter_.worked(gradient.device_seconds);
   if (stale_ > 0) {
     --stale_;
     return;
@@ -234,7 +235,6 @@ void PeerState::on_gradient(Gradient& gradient) {
   last_gradient_.value = FrozenTensor();
   last_gradient_.buffers = FrozenTensor();
   ledger_.samples += gradient.samples;
-  meter_.worked(gradient.device_seconds);
   Stamp stamp;
   stamp.origin = config_.rank;
   stamp.step = gradient.step;

@@ -32,6 +32,8 @@ at::Tensor BufferPool::copy_of(const at::Tensor& values, const FrozenTensor& lik
 
 void BufferPool::give(FrozenTensor retired) {
   if (!retired.defined() || !retired.device().is_cpu()) return;
+  const TensorMemory* const memory = memory_of(retired.read());
+  if (memory != nullptr && !memory->exclusive()) return;  // another process keeps it: never free
   const auto is_same = [&retired](const FrozenTensor& t) { return t.raw() == retired.raw(); };
   if (std::any_of(retired_.begin(), retired_.end(), is_same)) return;
   if (retired_.size() >= capacity_) retired_.erase(retired_.begin());

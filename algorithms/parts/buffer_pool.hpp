@@ -30,8 +30,8 @@ class BufferPool {
   // The values of `values`, [d] float32, in such a buffer.
   at::Tensor copy_of(const at::Tensor& values, const FrozenTensor& like);
   // Keeps one buffer, and as many more as add_capacity() says; the oldest goes first. A buffer on a
-  // device goes to its allocator. One that is here already is here once: two handles would wait for
-  // each other.
+  // device goes to its allocator. A buffer that was here twice would never be
+  // free.
   void give(FrozenTensor retired);
   // One is enough for a share that peers still read while the next model is written.
   void add_capacity(std::size_t buffers) { capacity_ += buffers; }

@@ -191,8 +191,9 @@ at::Tensor LocalUpdate::packed(const ModelState& model, BufferPool& pool) const 
 
 namespace {
 
-// As update_frozen() after an exchange, during which no gradient was computed at x: in place also
-// where a device's stream has to wait for readers, which have finished.
+// As update_frozen(), but in place also where a device's stream has to wait for readers: after an
+// exchange they have finished, except in an aggregate with overlap, whose gradient at x may be
+// under way.
 template <class F>
 void update_exchanged(FrozenTensor& x, BufferPool& pool, F&& f) {
   if (x.sole_owner()) return change_in_place(x, [&f](at::Tensor& own) { f(own, own); });

@@ -13,8 +13,8 @@ namespace grapevine {
 // handle on its tensor, on whichever thread that ends.
 //
 // It keeps no more blocks than were in use at one time. Tensors on devices, small ones and all
-// those where a transport has send memory, which recycles its blocks itself, are from
-// empty_to_send().
+// those where a transport has send memory are from empty_to_send(): that memory recycles its blocks
+// itself, but for tensors that are too small for it or come when it is full.
 //
 // Copies share the memory. Thread-safe; tensors may outlive it.
 class RecycledMemory {

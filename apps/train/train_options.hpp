@@ -74,10 +74,10 @@ struct TrainOptions {
   std::string delay;
   std::string device = "auto";
   std::string peers = "host";  // host | device | auto: where ranks keep their models
-  // Models of a rank that lie in pinned memory at most. A rank of osgp has x, z and the three
-  // buffers that its role keeps for shares which peers still read; one more is for a checkpoint or
+  // Models of a rank that lie in pinned memory at most. A rank has x, z and up to five buffers that
+  // its role keeps for shares which peers still read (osgp: three); one more is for a checkpoint or
   // a validation.
-  std::int64_t pinned_models = 6;
+  std::int64_t pinned_models = 8;
   std::string bind_threads = "near";  // near | none: the CPUs of threads that launch a GPU's work
   std::string precision = "fp32";     // fp32 | tf32 | bf16 | fp16
   bool channels_last = false;

@@ -70,7 +70,7 @@ def check_end_by_signal():
         with open(mark, encoding="utf-8") as file:
             pid = int(file.read())
         check(bench_run.returncode == 1 and "interrupted" in said, said)
-        check(not is_running(pid), f"process {pid} goes on")
+        check(not is_running(pid), f"process {pid} continues")
 
 
 def check_figures(name, values):

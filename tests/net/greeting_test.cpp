@@ -158,10 +158,6 @@ DecodedHeader header_of(std::int64_t count) {
   return header;
 }
 
-struct Freed {
-  void operator()(void* memory) const { std::free(memory); }
-};
-
 // What is taken from the pool no longer counts as kept, and comes back as often as it is used.
 TEST(ReceivePool, GivesItsMemoryAgainAndAgain) {
   constexpr std::int64_t kCount = 1 << 20;
@@ -169,7 +165,7 @@ TEST(ReceivePool, GivesItsMemoryAgainAndAgain) {
   const void* memory = pool.allocate(header_of(kCount))[0].data_ptr();
   for (int i = 0; i < 20; ++i) {
     // Takes the place of what the pool may have given back to the system.
-    const std::unique_ptr<void, Freed> other(std::aligned_alloc(4096, kCount * sizeof(float)));
+    const at::Tensor other = at::empty({kCount}, at::kFloat);
     ASSERT_EQ(pool.allocate(header_of(kCount))[0].data_ptr(), memory) << "use " << i;
   }
 }

@@ -28,7 +28,7 @@ class PlainDoorman final : public caf::io::network::doorman_impl {
     FileDescriptor socket(acceptor_.accepted_socket());
     if (detached()) return false;
     ::fcntl(socket.get(), F_SETFD, FD_CLOEXEC);
-    if (!silent_->has_room(tcp::address_of_peer(socket.get()), system_.clock().now())) return true;
+    silent_->make_room(system_.clock().now());
     auto scribe = accept_stream_scribe(
         system_, tcp::make_plain_stream(std::move(socket)),
         {BaspGuard::First::greeting_of_dialling_side, /*buffers=*/false, limits_, silent_});

@@ -30,8 +30,9 @@ class SilentConnections {
   SilentConnections(std::shared_ptr<LogLimits> log, Limits limits)
       : log_(std::move(log)), limits_(limits) {}
 
-  // False: there is no room for one more, from `peer`, which is to be dropped.
-  bool has_room(const std::string& peer, Time now);
+  // Shuts down the oldest one where there is no room for one more: a process of the run sends its
+  // first message at once, but another program may keep its connections silent.
+  void make_room(Time now);
   // The number of the connection. Its descriptor stays open until remove().
   std::int64_t add(int descriptor, std::string peer, Time now);
   // It has sent its first message, or is about to be closed.
@@ -47,7 +48,7 @@ class SilentConnections {
     bool ended = false;
   };
 
-  void report(const std::string& peer, const std::string& why, Time now);
+  void end(Connection& connection, const std::string& why, Time now);
 
   const std::shared_ptr<LogLimits> log_;
   const Limits limits_;

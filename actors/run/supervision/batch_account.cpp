@@ -27,6 +27,23 @@ void name_run(const BatchRun& run, const BatchEpochs& epochs,
   }
 }
 
+// Ascending neighbours at equal distances are one run.
+std::vector<BatchRun> runs_of(const std::vector<std::int64_t>& batches) {
+  std::vector<BatchRun> runs;
+  for (const std::int64_t batch : batches) {
+    BatchRun* const last = runs.empty() ? nullptr : &runs.back();
+    const std::int64_t step =
+        last == nullptr ? 0 : batch - last->first - (last->count - 1) * last->stride;
+    if (step > 0 && (last->count == 1 || step == last->stride)) {
+      last->stride = step;
+      ++last->count;
+    } else {
+      runs.push_back({batch, 1, 1});
+    }
+  }
+  return runs;
+}
+
 }  // namespace
 
 void BatchTally::merge(const BatchTally& later) {
@@ -47,7 +64,7 @@ std::int64_t BatchAccount::end_view(std::int64_t first, const std::vector<Share>
   for (const Share& share : shares)
     if (share.remains) steps = std::max(steps, share.taken);
   const std::int64_t end = first + steps * members;
-  const auto not_left_out = settle_ahead(first, shares, end);
+  const auto not_left_out = count_ahead_below(first, shares, end);
   for (std::int64_t position = 0; position < members; ++position) {
     const auto but = not_left_out.find(position);
     leave_out(first, members, position, shares[static_cast<std::size_t>(position)].taken, steps,
@@ -63,7 +80,8 @@ void BatchAccount::end_training(std::int64_t first, const std::vector<Share>& sh
   std::int64_t steps = 0;
   for (const Share& share : shares) steps = std::max(steps, share.taken);
   const std::int64_t end = planned.value_or(first + steps * members);
-  const auto not_left_out = settle_ahead(first, shares, std::numeric_limits<std::int64_t>::max());
+  const auto not_left_out =
+      count_ahead_below(first, shares, std::numeric_limits<std::int64_t>::max());
   for (std::int64_t position = 0; position < members; ++position) {
     const auto but = not_left_out.find(position);
     leave_out(first, members, position, shares[static_cast<std::size_t>(position)].taken,
@@ -92,7 +110,7 @@ void BatchAccount::leave_out(std::int64_t first, std::int64_t members, std::int6
 
 // Of the batches that lost ranks had taken before they were dealt anew, those below `end` are dealt
 // no more. Returns, by position, the steps in which no member of this view has taken such a batch.
-std::map<std::int64_t, std::vector<std::int64_t>> BatchAccount::settle_ahead(
+std::map<std::int64_t, std::vector<std::int64_t>> BatchAccount::count_ahead_below(
     std::int64_t first, const std::vector<Share>& shares, std::int64_t end) {
   const auto members = static_cast<std::int64_t>(shares.size());
   std::map<std::int64_t, std::vector<std::int64_t>> not_left_out;
@@ -129,7 +147,7 @@ BatchTally BatchAccount::tally(const BatchEpochs& epochs) const {
     name_run(run, epochs, tally.left_out_runs);
   }
   tally.again = static_cast<std::int64_t>(again_.size()) + again_beyond_;
-  for (const std::int64_t batch : again_) name_run({batch, 1, 1}, epochs, tally.again_runs);
+  for (const BatchRun& run : runs_of(again_)) name_run(run, epochs, tally.again_runs);
   return tally;
 }
 

@@ -77,9 +77,8 @@ class BatchAccount {
   void leave_out(std::int64_t first, std::int64_t members, std::int64_t position,
                  std::int64_t from_step, std::int64_t to_step,
                  const std::vector<std::int64_t>& but);
-  std::map<std::int64_t, std::vector<std::int64_t>> settle_ahead(std::int64_t first,
-                                                                 const std::vector<Share>& shares,
-                                                                 std::int64_t end);
+  std::map<std::int64_t, std::vector<std::int64_t>> count_ahead_below(
+      std::int64_t first, const std::vector<Share>& shares, std::int64_t end);
   void add_ahead(std::int64_t first, const std::vector<Share>& shares, std::int64_t steps);
 
   std::vector<BatchRun> left_out_;

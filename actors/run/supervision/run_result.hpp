@@ -31,8 +31,8 @@ struct RunResult {
   std::int64_t views = 1;     // sets of members, one after the other
   std::int64_t returned = 0;  // how often a rank that was lost has joined again
   std::int64_t joined = 0;    // ranks that have taken a vacant place
-  // Since this run began or was resumed; of a run that has not ended training, up to its last
-  // change of members.
+  // Also of what came before the run was resumed; of a run that has not ended training, up to its
+  // last change of members.
   BatchTally batches;
   // Of training, also before the checkpoint of a resumed run: to the last change of a model,
   // without the validations and the writing that follow.

@@ -39,13 +39,12 @@ bool shows_loss(const nlohmann::ordered_json& summary) {
   return summary.at("test_accuracy").is_null() && !summary.at("test_loss").is_null();
 }
 
-// What changes of members have cost the epochs; empty: nothing.
+// Of a run whose members have changed: what the epochs lack or had twice. Empty: nothing.
 std::string batches_line(const RunResult& result) {
   const BatchTally& batches = result.batches;
   if (result.views == 1 || batches.left_out + batches.again == 0) return "";
-  return "changes of members: " + std::to_string(batches.left_out) +
-         " batches were taken by no rank, " + std::to_string(batches.again) +
-         " again; summary.json names them under batches\n";
+  return std::to_string(batches.left_out) + " batches were taken by no rank, " +
+         std::to_string(batches.again) + " again: summary.json, batches\n";
 }
 
 void print_results(const TrainJob& job, const RunResult& result,

@@ -32,7 +32,7 @@ inline constexpr std::size_t kReplicaProofDigits = 64;
 
 struct ReplicaHello {
   static constexpr std::uint32_t kMagic = 0x52505647;  // "GVPR" in memory order
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;
 
   std::uint32_t magic = kMagic;
   std::uint32_t version = kVersion;

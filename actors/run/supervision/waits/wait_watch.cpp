@@ -34,6 +34,7 @@ void WaitWatch::on_step(Rank rank, Timestamp now) {
   OfRank& of = found->second;
   if (!of.joins && !of.lost_another) pace_.add(rank, now - of.step);
   of.step = of.heard = now;
+  of.steps = true;
   of.joins = of.lost_another = of.awaits_answer = false;
 }
 
@@ -70,7 +71,8 @@ Duration WaitWatch::interval() const {
 
 Duration WaitWatch::usual_limit(Rank rank, Duration floor) const {
   const auto own = pace_.of(rank);
-  const auto usual = !own && ranks_.at(rank).joins ? pace_.slowest() : own;
+  const OfRank& of = ranks_.at(rank);
+  const auto usual = !own && (of.joins || of.steps) ? pace_.slowest() : own;
   return usual ? std::max(floor, Duration(kFactor * *usual)) : limits_.first;
 }
 

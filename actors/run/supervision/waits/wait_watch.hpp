@@ -86,6 +86,7 @@ class WaitWatch {
     bool trains = true;
     bool finished = false;
     bool joins = false;         // it has come while the others train, and has taken no step
+    bool steps = false;         // it has taken one
     bool lost_another = false;  // since its newest step, which may have waited for that one
     Timestamp step{0};          // its newest one, or the start
     Timestamp heard{0};         // its newest step or answer

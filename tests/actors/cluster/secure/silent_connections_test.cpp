@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <map>
@@ -44,7 +45,7 @@ bool is_ended(const Pair& pair) {
 
 TEST(SilentConnections, EndThoseWhoseTimeIsOverAndNoOthers) {
   const LogLines log;
-  int refused = 0, ended = 0;
+  int displaced = 0, ended = 0;
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Rng rng(seed);
@@ -58,14 +59,15 @@ TEST(SilentConnections, EndThoseWhoseTimeIsOverAndNoOthers) {
         connections.remove(open.begin()->first);
         open.erase(open.begin());
       } else if (rng() % 2 == 0) {
-        const bool room = connections.has_room("it", now);
-        EXPECT_EQ(room, open.size() < kMost);
-        refused += room ? 0 : 1;
-        if (room) {
-          Pair pair = make_pair_until(now + kLongest);
-          const std::int64_t number = connections.add(pair.listener.get(), "it", now);
-          EXPECT_TRUE(open.emplace(number, std::move(pair)).second) << "a number is used twice";
+        connections.make_room(now);
+        const auto waits = [now](const auto& entry) { return entry.second.until > now; };
+        if (std::count_if(open.begin(), open.end(), waits) >= std::ptrdiff_t{kMost}) {
+          std::find_if(open.begin(), open.end(), waits)->second.until = now;  // the oldest goes
+          ++displaced;
         }
+        Pair pair = make_pair_until(now + kLongest);
+        const std::int64_t number = connections.add(pair.listener.get(), "it", now);
+        EXPECT_TRUE(open.emplace(number, std::move(pair)).second) << "a number is used twice";
       } else {
         connections.end_overdue(now);
       }
@@ -76,7 +78,7 @@ TEST(SilentConnections, EndThoseWhoseTimeIsOverAndNoOthers) {
       }
     }
   }
-  EXPECT_GT(refused, 20);
+  EXPECT_GT(displaced, 20);
   EXPECT_GT(ended, 20);
 }
 
@@ -88,15 +90,24 @@ TEST(SilentConnections, AKindHasOneLine) {
   const Pair one = make_pair_until(start), two = make_pair_until(start);
   connections.add(one.listener.get(), "10.0.0.1:5", start);
   connections.add(two.listener.get(), "10.0.0.2:5", start);
-  for (int i = 0; i < 4; ++i) EXPECT_FALSE(connections.has_room("10.0.0.3:5", start));
-  EXPECT_EQ(log.count({"2 others have sent nothing yet"}), 1U) << log.text();
+  EXPECT_FALSE(is_ended(one));
+  connections.make_room(start);
+  EXPECT_TRUE(is_ended(one));
+  EXPECT_FALSE(is_ended(two));
+  EXPECT_EQ(log.count({"dropped a connection from 10.0.0.1:5: it and 1 newer ones have sent"}), 1U)
+      << log.text();
+  const Pair three = make_pair_until(start), four = make_pair_until(start);
+  connections.add(three.listener.get(), "10.0.0.3:5", start);
+  connections.make_room(start);
+  EXPECT_TRUE(is_ended(two));
+  connections.add(four.listener.get(), "10.0.0.4:5", start);
+  EXPECT_EQ(log.count({"newer ones have sent nothing yet"}), 1U) << log.text();
   connections.end_overdue(start + kLongest);
-  EXPECT_EQ(log.count({"dropped a connection from 10.0.0.1:5: no first message came within 10 s"}),
+  EXPECT_EQ(log.count({"dropped a connection from 10.0.0.3:5: no first message came within 10 s"}),
             1U)
       << log.text();
   EXPECT_EQ(log.count({"no first message"}), 1U) << log.text();
-  EXPECT_TRUE(is_ended(one));
-  EXPECT_TRUE(is_ended(two));
+  EXPECT_TRUE(is_ended(three) && is_ended(four));
 }
 
 }  // namespace silent_connections_test

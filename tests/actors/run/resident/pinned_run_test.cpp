@@ -158,8 +158,8 @@ TEST_F(PinnedRun, TheHostCopiesNoModelForAnUpload) {
   }
 }
 
-// As many as --pinned-models gives it by default.
-TEST_F(PinnedRun, ARankNeedsSixModels) {
+// Of the eight that --pinned-models gives it by default.
+TEST_F(PinnedRun, ARankOfOsgpNeedsSixModels) {
   const auto memory = pinned_memory();
   Scenario scenario = scenario_of("osgp");
   scenario.steps = 60;

@@ -254,6 +254,23 @@ TEST_F(WaitWatchTest, TheFirstStepOfAJoiningRankIsNotUsual) {
   }
 }
 
+// Its own pace is not known yet: that of the others counts.
+TEST_F(WaitWatchTest, TheSecondStepOfANewRankHasTheLimitOfTheOthers) {
+  watch_.begin({0, 0, 0, -1}, 4, now_);
+  watch_.remove(3);
+  watch_.restart(now_);
+  for (int i = 0; i < 20; ++i) {
+    now_ += kSecond;
+    for (const Rank rank : {0, 1, 2}) watch_.on_step(rank, now_);
+  }
+  watch_.bring_back(3, 1, now_);
+  now_ += kSecond;
+  for (Rank rank = 0; rank < 4; ++rank) watch_.on_step(rank, now_);
+  for (const Rank rank : {0, 1, 2}) watch_.finish(rank);
+  EXPECT_FALSE(watch_.is_held_up(now_ + 4 * kSecond, kSecond));
+  EXPECT_TRUE(watch_.is_held_up(now_ + 6 * kSecond, kSecond));
+}
+
 // A live rank may pause again and again: that it is not lost for.
 TEST_F(WaitWatchTest, PausesWithoutALossAreUsual) {
   begin();
