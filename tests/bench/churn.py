@@ -6,11 +6,11 @@ Usage: churn.py GRAPEVINE [--seconds S] [--processes N] [--algorithm NAME…] [-
                 [--model NAME] [--data NAME] [--batch-size B] [--lr LR] [--delay TEXT]
                 [--stopped SHARE] [--lost-after S]
 
-Every A to B seconds a random process other than the first is killed by SIGKILL, or, with the
-probability SHARE, stopped by SIGSTOP for the rest of the run, and another one is started in its
-place at once. An undisturbed run of as many steps follows, without `--delay`, which makes the steps
-of the disturbed one take time and few cores. Per algorithm, from metrics.csv and the log of process
-0:
+NAME may be followed by `--set KEY=VALUE`, in quotes. Every A to B seconds a random process other
+than the first is killed by SIGKILL, or, with the probability SHARE, stopped by SIGSTOP for the rest
+of the run, and another one is started in its place at once. An undisturbed run of as many steps
+follows, without `--delay`, which makes the steps of the disturbed one take time and few cores. Per
+algorithm, from metrics.csv and the log of process 0:
 
   kills       and how many of them were followed by a return
   after kill  seconds from a kill to the next completed step of another rank: median, 99th percentile
@@ -21,8 +21,8 @@ of the disturbed one take time and few cores. Per algorithm, from metrics.csv an
   ledger      produced = applied + pending + dropped + destroyed, or by how much not
   stopped     and how many processes counted as lost by their silence: some are killed or replaced
               before
-  loss        of the disturbed run, over that of the undisturbed one at equal samples: means of the
-              last fiftieth of the steps, so take data whose loss does not tend to 0, as `hyperplane`
+  loss        of the last model on the test data, over that of the undisturbed run at equal samples:
+              take data whose loss does not tend to 0, as `hyperplane`
 
 With --restarts N, what a job does that cannot lose a process: a random process is killed after 3 s
 of training, the others end, and all are started again from the newest checkpoint, N times. Seconds
@@ -38,7 +38,6 @@ import secrets
 import shutil
 import signal
 import socket
-import statistics
 import subprocess
 import tempfile
 import time
@@ -50,6 +49,10 @@ def free_port():
         return listener.getsockname()[1]
 
 
+def file_name(algorithm):
+    return algorithm.replace("--set", "").replace("=", "-").replace(" ", "-")
+
+
 class Job:
     """The processes of one run."""
 
@@ -57,7 +60,7 @@ class Job:
                  delay=""):
         self.options, self.out = options, out
         self.port, self.token = free_port(), secrets.token_hex(16)
-        self.command = [options.grapevine, "train", "--algorithm", algorithm, "--model",
+        self.command = [options.grapevine, "train", "--algorithm", *algorithm.split(), "--model",
                         options.model, "--data", options.data, "--batch-size",
                         str(options.batch_size), "--steps", str(steps),
                         "--transport", options.transport, "--validate", "end",
@@ -123,7 +126,7 @@ def wait_for_steps(out, process):
 
 
 def disturbed(options, algorithm, folder, rng):
-    out = os.path.join(folder, algorithm)
+    out = os.path.join(folder, file_name(algorithm))
     job = Job(options, algorithm, out, 10**8, delay=options.delay)
     wait_for_steps(out, job.processes[0])
     first, rows = time.monotonic(), rows_of(out)
@@ -200,7 +203,7 @@ def seconds_until(began, out, processes, steps, job):
 def restarted(options, algorithm, folder, rng):
     """Seconds from each kill to the first step after it, and to the steps that there were; the steps
     of a rank that were done again."""
-    out = os.path.join(folder, algorithm + "-restarted")
+    out = os.path.join(folder, file_name(algorithm) + "-restarted")
     every = options.checkpoint_every
     job = Job(options, algorithm, out, 10**8, every)
     wait_for_steps(out, job.processes[0])
@@ -232,18 +235,22 @@ def print_restarts(options, algorithm, folder, rng):
           f"{max(again):.2f}), {quantile(lost, 0.5)} steps of each rank done again", flush=True)
 
 
-def mean_loss(rows):
-    last = [loss for _, _, loss in sorted(rows)[-max(400, len(rows) // 50):]]
-    return statistics.mean(last)
+def test_loss(options, out):
+    """Of the model that the run has left."""
+    done = subprocess.run([options.grapevine, "evaluate", out, "--json"], capture_output=True,
+                          text=True, timeout=600)
+    if done.returncode != 0:
+        raise SystemExit("the model cannot be evaluated: " + done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])["loss"]
 
 
 def undisturbed_loss(options, algorithm, folder, steps):
-    out = os.path.join(folder, algorithm + "-undisturbed")
+    out = os.path.join(folder, file_name(algorithm) + "-undisturbed")
     job = Job(options, algorithm, out, steps)
     job.processes[0].wait(timeout=3600)
     for process in job.processes[1:]:
         process.wait(timeout=60)
-    return mean_loss(rows_of(out))
+    return test_loss(options, out)
 
 
 def main():
@@ -285,7 +292,8 @@ def main():
         standstill = max(b - a for a, b in zip(times, times[1:]))
         back = seconds_to_return(kills, rows)
         steps = summary["samples"] // (options.batch_size * options.processes)
-        loss = mean_loss(rows) / undisturbed_loss(options, algorithm, folder, steps)
+        loss = (test_loss(options, os.path.join(folder, file_name(algorithm))) /
+                undisturbed_loss(options, algorithm, folder, steps))
         print(f"{algorithm:15s} {len(kills):5d} {len(back):7d}  {quantile(gaps, 0.5):14.2f} "
               f"{quantile(gaps, 0.99):4.1f}  {standstill:10.1f}  {quantile(back, 0.5):10.2f} "
               f"{quantile(back, 0.99):5.2f}  "
