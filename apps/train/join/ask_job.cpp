@@ -56,9 +56,8 @@ Expected<JobOffer> ask_for_job(const JobQuestion& question) {
   configure_scheduler(config, 1);
   configure_for_cluster(config, question.timeout);
   caf::actor_system system{config};
-  auto head =
-      dial<RendezvousActor>(system, {"process 0", question.host, question.port, question.timeout,
-                                     question.cancelled, nullptr, question.tls});
+  auto head = dial<RendezvousActor>(system, {"process 0", question.host, question.port,
+                                             question.timeout, question.cancelled, question.tls});
   if (!head) return unreachable(head.error());
   const Clock::time_point silent_until = Clock::now() + kSilence;
   bool told = false;
