@@ -20,7 +20,7 @@ namespace grapevine {
 // On one thread, the middleman's event loop.
 class SilentConnections {
  public:
-  using Time = std::chrono::steady_clock::time_point;
+  using Time = LogLimit::Clock::time_point;
   struct Limits {
     std::size_t most = 256;
     std::chrono::nanoseconds longest = std::chrono::seconds(10);

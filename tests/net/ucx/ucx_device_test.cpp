@@ -64,6 +64,8 @@ class DeviceWorld {
 template <bool kSameHost>
 class AllOnDevice : public DeviceWorld {
  public:
+  static constexpr bool kReceivesOnDevice = true;
+
   explicit AllOnDevice(std::int32_t world_size)
       : DeviceWorld(Memories(static_cast<std::size_t>(world_size), std::make_shared<Everywhere>()),
                     kSameHost) {}
