@@ -185,6 +185,10 @@ TEST(DeviceProcesses, LaunchFromTheCpusNearTheirGpus) {
   EXPECT_FALSE(says(off, "its threads run on CPUs")) << off.describe();
 }
 
+json of_four_ranks(double share) {
+  return {{"mean", share}, {"ranks", {{"0", share}, {"1", share}, {"2", share}, {"3", share}}}};
+}
+
 // The devices take no time, or so much that they are busy all the time. The first steps do not
 // count.
 TEST(DeviceProcesses, ReportHowBusyTheirGpusAre) {
@@ -200,10 +204,8 @@ TEST(DeviceProcesses, ReportHowBusyTheirGpusAre) {
   for (const std::string peers : {"host", "device"}) {
     SCOPED_TRACE(peers);
     const Arguments more = {"--peers", peers, "--steps", "26"};
-    const json all = {{"mean", 1.0}, {"ranks", {{"0", 1.0}, {"1", 1.0}}}};
-    const json none = {{"mean", 0.0}, {"ranks", {{"0", 0.0}, {"1", 0.0}}}};
-    EXPECT_EQ(busy(peers + "-all", more, kLong), all);
-    EXPECT_EQ(busy(peers + "-none", more, kNothing), none);
+    EXPECT_EQ(busy(peers + "-all", more, kLong), of_four_ranks(1.0));
+    EXPECT_EQ(busy(peers + "-none", more, kNothing), of_four_ranks(0.0));
   }
   EXPECT_EQ(busy("short", {"--peers", "host"}, kLong), json());
   EXPECT_EQ(busy("cpu", {"--device", "cpu", "--steps", "26"}, kLong), json());
