@@ -13,12 +13,14 @@
 #include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/random.hpp"
+#include "tests/actors/run/changing_presets.hpp"
 #include "tests/actors/run/virtual_scenario.hpp"
 
 namespace grapevine {
 namespace changed_wiring_run_test {
 
 using std::chrono::microseconds;
+using virtual_run_test::changing_presets;
 using virtual_run_test::expect_all_accounted;
 using virtual_run_test::fresh_folder;
 using virtual_run_test::make_run;
@@ -35,13 +37,6 @@ struct Watcher : Quiet {
   std::vector<LiveSettings> changes;
   std::map<Epoch, int> validated;
 };
-
-std::vector<std::string> changing_presets() {
-  std::vector<std::string> names;
-  for (const std::string& preset : virtual_run_test::kPresets)
-    if (changes_members(*resolve(find_preset(preset)->wiring))) names.push_back(preset);
-  return names;
-}
 
 // As `train` makes them.
 ChangeParts change_of(const Scenario& scenario) {

@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
-#include "algorithms/wiring/role_type.hpp"
 #include "messages/random.hpp"
+#include "tests/actors/run/changing_presets.hpp"
 #include "tests/actors/run/virtual_scenario.hpp"
 
 namespace grapevine {
@@ -18,19 +18,13 @@ namespace leaving_ranks_run_test {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using virtual_run_test::changing_presets;
 using virtual_run_test::expect_all_accounted;
 using virtual_run_test::make_run;
 using virtual_run_test::Quiet;
 using virtual_run_test::Scenario;
 
 constexpr std::int32_t kRanks = 5;
-
-std::vector<std::string> changing_presets() {
-  std::vector<std::string> names;
-  for (const std::string& preset : virtual_run_test::kPresets)
-    if (changes_members(*resolve(find_preset(preset)->wiring))) names.push_back(preset);
-  return names;
-}
 
 RunConfig make_config(const std::string& preset, std::uint64_t seed) {
   Scenario scenario;

@@ -12,6 +12,7 @@
 #include "actors/record/resume_hint.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/random.hpp"
+#include "tests/actors/run/changing_presets.hpp"
 #include "tests/actors/run/virtual_scenario.hpp"
 
 namespace grapevine {
@@ -103,8 +104,7 @@ void expect_continued_by_all(const std::string& preset, std::uint64_t seed,
 // The remaining ranks write checkpoints; a run that continues one has all its ranks again.
 TEST(ResumedMembersRun, ARunWithoutARankIsContinuedByAll) {
   std::uint64_t presets = 0;
-  for (const std::string& preset : virtual_run_test::kPresets) {
-    if (!changes_members(*resolve(find_preset(preset)->wiring))) continue;
+  for (const std::string& preset : virtual_run_test::changing_presets()) {
     const std::uint64_t seed = 1 + ++presets % 2;
     SCOPED_TRACE(preset + ", seed=" + std::to_string(seed));
     const auto paths = checkpoints_after_a_loss(preset, seed, fresh_folder("members-before"));

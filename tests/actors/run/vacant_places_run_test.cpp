@@ -10,6 +10,7 @@
 #include "actors/record/checkpoints/checkpoint.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/random.hpp"
+#include "tests/actors/run/changing_presets.hpp"
 #include "tests/actors/run/virtual_scenario.hpp"
 
 namespace grapevine {
@@ -17,6 +18,7 @@ namespace vacant_places_run_test {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using virtual_run_test::changing_presets;
 using virtual_run_test::end_by_samples;
 using virtual_run_test::expect_all_accounted;
 using virtual_run_test::fresh_folder;
@@ -25,13 +27,6 @@ using virtual_run_test::Quiet;
 using virtual_run_test::Scenario;
 
 constexpr std::int32_t kPlaces = 6;
-
-std::vector<std::string> changing_presets() {
-  std::vector<std::string> names;
-  for (const std::string& preset : virtual_run_test::kPresets)
-    if (changes_members(*resolve(find_preset(preset)->wiring))) names.push_back(preset);
-  return names;
-}
 
 Scenario make_scenario(const std::string& preset, std::uint64_t seed,
                        const std::string& folder = "") {

@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/record/checkpoints/checkpoint.hpp"
+#include "algorithms/wiring/wiring.hpp"
 #include "net/addresses.hpp"
 #include "net/ucx/ucx.hpp"
 #include "tests/apps/cluster/job_processes.hpp"
@@ -66,39 +67,13 @@ const std::set<std::string> kDependOnTime = {"ad-psgd",      "eager-solo", "eage
                                              "eager-quorum", "wagma",      "gem",
                                              "downpour",     "adaptive",   "easgd"};
 
-const std::vector<std::string> kPresets = {"ar",
-                                           "sgp",
-                                           "osgp",
-                                           "d-psgd",
-                                           "ad-psgd",
-                                           "eager-solo",
-                                           "eager-majority",
-                                           "eager-quorum",
-                                           "wagma",
-                                           "topk",
-                                           "topk2",
-                                           "gtopk",
-                                           "choco-sgd",
-                                           "gem",
-                                           "downpour",
-                                           "adaptive",
-                                           "easgd",
-                                           "local-sgd",
-                                           "diloco",
-                                           "slowmo",
-                                           "sparseloco",
-                                           "noloco",
-                                           "qg-dsgdm",
-                                           "gradient-tracking",
-                                           "decoupled-diloco"};
-
 // Each over shared memory, where receivers read what the sender has, and over one of the two wires
 // that copy. They copy frames of one codec, and have a suite of their own for these.
 std::vector<std::string> presets_over(const std::string& transport) {
-  if (transport == "auto") return kPresets;
+  const std::vector<Preset>& all = presets();
+  const std::size_t first = transport == "ucx" ? 1 : 0, every = transport == "auto" ? 1 : 2;
   std::vector<std::string> some;
-  for (std::size_t i = transport == "tcp" ? 0 : 1; i < kPresets.size(); i += 2)
-    some.push_back(kPresets[i]);
+  for (std::size_t i = first; i < all.size(); i += every) some.push_back(all[i].name);
   if (transport == "ucx") {  // the only ones with exchanges of their kinds
     some.emplace_back("ad-psgd");
     some.emplace_back("wagma");

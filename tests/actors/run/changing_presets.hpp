@@ -1,0 +1,20 @@
+// Presets whose runs continue with other members.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "algorithms/wiring/role_type.hpp"
+#include "tests/actors/run/virtual_scenario.hpp"
+
+namespace grapevine {
+namespace virtual_run_test {
+
+inline std::vector<std::string> changing_presets() {
+  std::vector<std::string> names;
+  for (const std::string& preset : kPresets)
+    if (changes_members(*resolve(find_preset(preset)->wiring))) names.push_back(preset);
+  return names;
+}
+
+}  // namespace virtual_run_test
+}  // namespace grapevine
