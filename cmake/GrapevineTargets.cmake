@@ -49,6 +49,18 @@ function(grapevine_texts target header)
   target_sources(${target} PRIVATE ${output})
 endfunction()
 
+# grapevine_version(<target> <header> <function> <file>…): the version with a digest of those files, in a
+# target, as the function that the header declares.
+function(grapevine_version target header function)
+  set(output ${CMAKE_BINARY_DIR}/${function}.cpp)
+  list(JOIN ARGN "|" files)
+  set(script ${CMAKE_SOURCE_DIR}/cmake/digest_files.cmake)
+  add_custom_command(OUTPUT ${output} DEPENDS ${script} ${ARGN} VERBATIM
+      COMMAND ${CMAKE_COMMAND} -D OUTPUT=${output} -D HEADER=${header} -D FUNCTION=${function}
+              -D VERSION=${PROJECT_VERSION} -D "FILES=${files}" -P ${script})
+  target_sources(${target} PRIVATE ${output})
+endfunction()
+
 # grapevine_sources(<variable> <folder> [file or sub-folder…]): all sources in a folder and its
 # sub-folders but those.
 function(grapevine_sources variable root)

@@ -10,6 +10,7 @@
 #include <spdlog/spdlog.h>
 
 #include "actors/cluster/process_supervision.hpp"
+#include "actors/protocol/build_version.hpp"
 #include "apps/console/command.hpp"
 #include "apps/console/help_format.hpp"
 #include "apps/console/text/terminal.hpp"
@@ -154,7 +155,7 @@ int run_command_line(const std::vector<CommandEntry>& table,
     return finish_output(console);
   }
   if (verb == "--version") {
-    console.out << "grapevine " GRAPEVINE_VERSION "\n";
+    console.out << "grapevine " << build_version() << "\n";
     return finish_output(console);
   }
   const auto entry = std::find_if(table.begin(), table.end(),

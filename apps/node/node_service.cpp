@@ -11,6 +11,7 @@
 #include "actors/cluster/node_layout.hpp"
 #include "actors/cluster/node_redirector.hpp"
 #include "actors/cluster/secure/publish.hpp"
+#include "actors/protocol/build_version.hpp"
 #include "apps/node/node_link.hpp"
 #include "apps/train/resume/places_of_run.hpp"
 
@@ -112,7 +113,7 @@ std::string NodeService::own_address() const {
 NodePoolConfig NodeService::pool_config() {
   NodePoolConfig config;
   config.secret = secret_;
-  config.version = GRAPEVINE_VERSION;
+  config.version = build_version();
   std::error_code ignored;
   config.directory = std::filesystem::current_path(ignored).string();
   config.grace = kGrace;
@@ -154,7 +155,7 @@ Expected<void> NodeService::enlist() {
   own_.push_back(caf::actor_cast<caf::actor>(agent_));
   ranks_.emplace(ranks_config());
   Enlist enlist;
-  enlist.version = GRAPEVINE_VERSION;
+  enlist.version = build_version();
   enlist.host = machine_name();
   enlist.address = address_;
   enlist.slots = options_.slots;

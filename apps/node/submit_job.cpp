@@ -18,6 +18,7 @@
 #include "actors/cluster/node_agent.hpp"
 #include "actors/cluster/node_layout.hpp"
 #include "actors/cluster/output/line_parts.hpp"
+#include "actors/protocol/build_version.hpp"
 #include "actors/unexpected_messages.hpp"
 #include "apps/console/event_queue.hpp"
 #include "apps/console/line_writer.hpp"
@@ -133,7 +134,7 @@ class Submitter {
       return listener(from);
     });
     SubmitJob job;
-    job.version = GRAPEVINE_VERSION;
+    job.version = build_version();
     job.user = user_name();
     job.arguments = submission_.arguments;
     job.processes = submission_.processes;

@@ -13,6 +13,7 @@
 
 #include "actors/cluster/process_supervision.hpp"
 #include "actors/cluster/rendezvous.hpp"
+#include "actors/protocol/build_version.hpp"
 #include "actors/run/peer/device_receives.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/train/train_resume.hpp"
@@ -327,7 +328,7 @@ Expected<void> make_transport(TrainJob& job) {
   if (const char* token = std::getenv(kJobTokenVariable)) cluster.secret = token;
   cluster.job = job.launched->job;
   cluster.own_host = machine_name();
-  cluster.version = GRAPEVINE_VERSION;
+  cluster.version = build_version();
   cluster.out = job.out;
   cluster.timeout = from_seconds(job.options.join_timeout_s);
   cluster.place_trace = [resumed = job.run.resume.has_value()](const std::string& out, bool joins,

@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "actors/cluster/rendezvous_host.hpp"
+#include "actors/protocol/build_version.hpp"
 #include "apps/console/signals.hpp"
 #include "apps/train/join/ask_job.hpp"
 #include "apps/train/options/option_traits.hpp"
@@ -83,7 +84,7 @@ Expected<void> find_job_to_join(CLI::App& app, TrainOptions& options) {
   question.host = address->host;
   question.port = address->port;
   if (const char* token = std::getenv(kJobTokenVariable)) question.secret = token;
-  question.version = GRAPEVINE_VERSION;
+  question.version = build_version();
   if (auto loaded = load_certificates(options); !loaded) return loaded;
   question.options = given_identity(app, options);
   question.tls = options.certificates;

@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "actors/protocol/build_version.hpp"
+
 namespace grapevine {
 namespace {
 
@@ -64,7 +66,7 @@ Expected<ReplicaHello> read_replica_hello(const shm::Packet& packet, const Repli
 
 ReplicaRefusal judge(const ReplicaClaim& claim, const ReplicaWorker& own, std::int32_t replica,
                      const std::function<bool(std::int32_t)>& joined) {
-  if (claim.version != characters<32>(GRAPEVINE_VERSION)) return ReplicaRefusal::version;
+  if (claim.version != characters<32>(build_version())) return ReplicaRefusal::version;
   const ReplicaShape shape{claim.parameters, claim.buffers, claim.replicas};
   if (shape.replicas != own.shape.replicas || replica >= own.shape.replicas || joined(replica))
     return ReplicaRefusal::replica;
@@ -91,7 +93,7 @@ Expected<LeadLink> greet_lead(FileDescriptor socket, const ReplicaWorker& own, s
   ReplicaClaim claim;
   claim.proof = characters<kReplicaProofDigits>(proof_of("member", own, hello, *lead));
   claim.settings = characters<kReplicaProofDigits>(settings_digest(own));
-  claim.version = characters<32>(GRAPEVINE_VERSION);
+  claim.version = characters<32>(build_version());
   claim.parameters = own.shape.parameters;
   claim.buffers = own.shape.buffers;
   claim.replicas = own.shape.replicas;
