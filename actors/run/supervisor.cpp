@@ -166,6 +166,7 @@ void SupervisorState::on_watchdog() {
                                     "; give a larger --timeout where a step takes that long"});
   watch_waits();
   watch_silence();
+  watch_change();
 }
 
 // The chain of waits that the run stands in, as far as it is known.

@@ -181,6 +181,8 @@ class SupervisorState {
   std::optional<Duration> usual_silence(std::int32_t process) const;
   void on_pong(std::int32_t process);
   void lose_silent(const SilentProcesses::Silence& silence);
+  void lose_process_that(std::int32_t process, const std::string& says_nothing);
+  void watch_change();
   void on_process_down(std::int32_t process);
   void on_peer_down(Rank rank, const caf::error& reason);
   void report_process_lost(std::int32_t process);
@@ -256,6 +258,7 @@ class SupervisorState {
   SilentProcesses silent_;
   WaitWatch waits_;
   ViewChange view_;
+  Timestamp change_began_{0}, change_watched_{0};  // view_, where it is in progress
   BatchTally batches_so_far_;  // up to the present view, also before this run was resumed
   std::set<Rank> drained_;     // asked to leave
   std::set<Rank> gone_;        // with the run, which has failed

@@ -46,6 +46,9 @@ void Crew::replace(std::int32_t process, ProcessAgentActor agent, const std::vec
                    std::vector<PeerActor> peers) {
   const auto take_over = [this](auto& place, auto actor) {
     if (place) former_.insert(place.address());
+    // CAF makes the address of the host, the process number and a counter: a process may have the
+    // number of an earlier one, as every process of a container that is started again has.
+    if (actor) former_.erase(actor.address());
     monitor(supervisor_, actor);
     place = std::move(actor);
   };

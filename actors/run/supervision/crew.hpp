@@ -25,7 +25,7 @@ class Crew {
 
   // The rank of that peer; -1: it is none.
   Rank rank_behind(const caf::actor_addr& peer) const;
-  // Whether it was an actor of a process that has returned since.
+  // Whether it was an actor of a process that has returned since, and is none of the present ones.
   bool is_former(const caf::actor_addr& actor) const { return former_.count(actor) > 0; }
   // The process of that agent; 0: it is none.
   std::int32_t process_behind(const caf::actor_addr& agent) const;

@@ -50,6 +50,7 @@ void SupervisorState::begin_view_change() {
   interrupt_checkpoint();
   if (config_.models.changes_by_mean && !wiring_.in_progress()) wiring_.begin(settings_, newest_);
   view_.begin(members_.remaining_ranks_that_train(), provide_servers());
+  change_began_ = change_watched_ = now();
   // Nor before the first step, as where a resumed run has more ranks: the others have begun theirs
   // by chance, or not.
   const bool gradients_end = !view_.loses_members() && progress_.has_steps();

@@ -33,6 +33,7 @@ void ViewChange::begin(std::vector<Rank> members, const std::vector<Rank>& serve
   new_servers_.clear();
   last_sent_ = -1;
   first_round_ = round_;
+  answered_.clear();
   closed_.clear();
 }
 
@@ -84,6 +85,7 @@ ViewChange::Next ViewChange::add(const Traffic& traffic) {
       !takes_part(traffic.rank))
     return Next::wait;
   traffic_[traffic.rank] = traffic;
+  answered_.insert(traffic.rank);
   if (traffic_.size() < count_participants()) return Next::wait;
   std::int64_t sent = 0, received = 0;
   for (const auto& [rank, answer] : traffic_) {
@@ -109,6 +111,15 @@ ViewChange::Next ViewChange::add(const ViewClosed& closed) {
     closed_.erase(server);
   }
   return Next::install;
+}
+
+std::vector<Rank> ViewChange::unanswered() const {
+  std::vector<Rank> ranks;
+  if (!in_progress()) return ranks;
+  for (const Rank rank : participants())
+    if ((draining() ? answered_.count(rank) : closed_.count(rank)) == 0) ranks.push_back(rank);
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
 }
 
 bool ViewChange::has_state(Rank rank) const {

@@ -84,6 +84,9 @@ class ViewChange {
   std::int64_t rounds() const { return round_ - first_round_; }
   Next add(const Traffic& traffic);
   Next add(const ViewClosed& closed);
+  // The participants that have answered nothing yet in this change, or in its stage of closing,
+  // ascending.
+  std::vector<Rank> unanswered() const;
 
   // The clock of the server that is furthest on, in epochs, and the servers that have no slice yet,
   // ascending. REQUIRES: Next::install.
@@ -147,6 +150,7 @@ class ViewChange {
   std::map<Rank, std::int64_t> taken_;  // batches in it, as far as steps were reported
   BatchAccount batches_;
   std::map<Rank, Traffic> traffic_;  // of this round
+  std::set<Rank> answered_;          // a round of this change
   std::int64_t first_round_ = 0;     // the one before this change
   std::int64_t last_sent_ = -1;      // in the round before, where it balanced
   std::map<Rank, ViewClosed> closed_;

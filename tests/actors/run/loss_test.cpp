@@ -237,13 +237,17 @@ class LossTest : public testing::Test {
     }
   }
 
-  // The ranks, all of which the test plays, agree on the view that has them as its members.
-  void agree_on(const std::vector<Rank>& ranks) {
+  // The ranks, all of which the test plays, agree on the view that has them as its members. `its`:
+  // plays rank 1, if there is such a player.
+  void agree_on(const std::vector<Rank>& ranks, Player* its = nullptr) {
     HoldForView hold;
     while (hold.members != ranks) hold = peers_.await<HoldForView>();
+    const auto player = [&](Rank rank) -> Player& {
+      return rank == 1 && its != nullptr ? *its : peers_;
+    };
     const auto answer = [&](const AskTraffic& ask) {
       for (const Rank rank : ranks)
-        peers_.send(supervisor_, Traffic{ask.view, ask.round, rank, 0, 0});
+        player(rank).send(supervisor_, Traffic{ask.view, ask.round, rank, 0, 0});
     };
     // Those of the view before have come to all ranks.
     while (peers_.take_until<AskTraffic, CloseView>(answer).view != hold.view) {
@@ -253,7 +257,7 @@ class LossTest : public testing::Test {
       closed.view = hold.view;
       closed.rank = rank;
       closed.w = 1;
-      peers_.send(supervisor_, closed);
+      player(rank).send(supervisor_, closed);
     }
     InstallView installed;
     while (installed.view != hold.view) installed = peers_.await<InstallView>();
@@ -815,6 +819,45 @@ TEST_F(ChangedViewTest, AProcessThatJoinsWaitsForASilentOne) {
   kill(2);
   peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
   EXPECT_EQ(observer_->result().lost, (std::vector<Rank>{1, 2}));
+}
+
+// Its process has the number of an earlier one: the addresses of its actors are the same.
+TEST_F(ChangedViewTest, AnActorWithTheAddressOfAFormerOneIsHeard) {
+  lose_process_1();
+  ASSERT_TRUE(ask_place().granted);
+  peers_.send(supervisor_, process_1_returned());
+  await_view_with_process_1();
+  kill(1);
+  agree_on({0, 2});
+  ASSERT_TRUE(ask_place().granted);
+  ProcessReturned returned = process_1_returned();
+  returned.peers = {former_.as<PeerActor>()};
+  peers_.send(supervisor_, std::move(returned));
+  agree_on({0, 1, 2}, &former_);
+  end_run({1, 2});
+}
+
+// Its process answers: the others would wait for the rank for as long as it lives.
+TEST_F(ChangedViewTest, ARankThatJoinsAndDoesNotAnswerIsLost) {
+  lose_process_1([](SupervisorConfig& config) { config.lost_after = std::chrono::seconds(2); });
+  for (Step step = 0; step < 3; ++step)
+    for (const Rank rank : {0, 2}) peers_.send(supervisor_, step_of(rank, step));
+  ASSERT_TRUE(ask_place().granted);
+  peers_.send(supervisor_, process_1_returned());
+  auto ended = std::async(std::launch::async,
+                          [this] { return agent(1).answer_pings_until<RunEnded>(); });
+  AskTraffic ask;
+  while (ask.view < 2) ask = peers_.await<AskTraffic>();
+  do
+    for (const Rank rank : {0, 2})
+      peers_.send(supervisor_, Traffic{ask.view, ask.round, rank, 0, 0});
+  while (ended.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready);
+  const Error error = ended.get().error;
+  EXPECT_EQ(error.message.find("rank 1 of process 1, which joins, has not answered for "), 0U)
+      << error.message;
+  agree_on({0, 2});
+  EXPECT_FALSE(agent(2).has<RunEnded>()) << "the others continue";
+  end_run();
 }
 
 // One that was only stopped continues, and reports that its links have ended.

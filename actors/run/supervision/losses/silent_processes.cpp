@@ -12,6 +12,10 @@ void SilentProcesses::relax() {
   for (auto& [process, of] : processes_) of.asked.reset();
 }
 
+Duration SilentProcesses::limit(std::optional<Duration> usual) const {
+  return usual ? std::clamp(Duration(kFactor * *usual), least_, most_) : most_;
+}
+
 std::vector<std::int32_t> SilentProcesses::ask(Timestamp now) {
   if (now - looked_ > patience()) relax();
   looked_ = now;
@@ -30,8 +34,7 @@ std::vector<SilentProcesses::Silence> SilentProcesses::find(Timestamp now,
   if (now - looked_ > patience()) return silent;  // answers may wait to be read
   for (const auto& [process, of] : processes_) {
     if (!of.asked) continue;
-    const auto pace = usual(process);
-    const Duration limit = pace ? std::clamp(Duration(kFactor * *pace), least_, most_) : most_;
+    const Duration limit = this->limit(usual(process));
     if (now - std::max(of.heard, *of.asked - limit / 2) >= limit)
       silent.push_back({process, now - of.heard});
   }

@@ -39,6 +39,9 @@ class SilentProcesses {
   // Nobody waits: open questions do not count.
   void relax();
 
+  // How long a process may say nothing with that time between two words.
+  Duration limit(std::optional<Duration> usual) const;
+
   // The processes without an open question: they are to be asked now. While somebody waits, the
   // caller asks several times in patience(); after a longer gap all are asked again.
   std::vector<std::int32_t> ask(Timestamp now);

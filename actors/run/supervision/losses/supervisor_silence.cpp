@@ -50,11 +50,34 @@ void SupervisorState::on_pong(std::int32_t process) {
 
 // It learns this once it continues.
 void SupervisorState::lose_silent(const SilentProcesses::Silence& silence) {
-  const std::string text =
+  lose_process_that(
+      silence.process,
       fmt::format("process {} has not answered for {:.1f} s while others waited (--lost-after)",
-                  silence.process, to_seconds(silence.length));
-  config_.observer->on_warning(text + ": it counts as lost");
-  dismiss_process(silence.process, {Errc::peer_down, text});
+                  silence.process, to_seconds(silence.length)));
+}
+
+void SupervisorState::lose_process_that(std::int32_t process, const std::string& says_nothing) {
+  config_.observer->on_warning(says_nothing + ": it counts as lost");
+  dismiss_process(process, {Errc::peer_down, says_nothing});
+}
+
+// A rank that joins has nothing to do but to answer, and the others stand still until it does:
+// its process may answer while the rank does not. Time in which this process was suspended does not
+// count.
+void SupervisorState::watch_change() {
+  if (stage_ != Stage::running || !silent_.watches() || !view_.in_progress()) return;
+  if (now() - change_watched_ > silent_.patience()) change_began_ = now();
+  change_watched_ = now();
+  const Duration length = now() - change_began_;
+  for (const Rank rank : view_.unanswered()) {
+    const std::int32_t process = members_.process_of(rank);
+    const bool joins = process > 0 && view_.is_arriving(rank);
+    if (!joins || length < silent_.limit(usual_silence(process)) || !can_lose(process)) continue;
+    return lose_process_that(
+        process, fmt::format("rank {} of process {}, which joins, has not answered for {:.1f} s "
+                             "while all others waited for it (--lost-after)",
+                             rank, process, to_seconds(length)));
+  }
 }
 
 }  // namespace grapevine

@@ -60,6 +60,22 @@ TEST(ViewChange, IgnoresAnswersToEarlierQuestionsAndOfOthers) {
   EXPECT_EQ(close(change, 0, 0, 0, 0), Next::wait) << "nobody was asked to close";
 }
 
+TEST(ViewChange, KnowsWhoHasNotAnswered) {
+  ViewChange change({{0, 1, 2}, {}});
+  EXPECT_EQ(change.unanswered(), std::vector<Rank>{});
+  change.begin({0, 1, 2});
+  EXPECT_EQ(change.unanswered(), (std::vector<Rank>{0, 1, 2}));
+  // Messages are on their way: an answer of an earlier round counts.
+  for (int round = 0; round < 2; ++round) {
+    const std::int64_t number = change.begin_round();
+    for (const Rank rank : {0, 2})
+      change.add(Traffic{change.number(), number, rank, rank == 0 ? 1 : 0, 0});
+    EXPECT_EQ(change.unanswered(), std::vector<Rank>{1}) << round;
+  }
+  change.begin({0, 1, 2});
+  EXPECT_EQ(change.unanswered(), (std::vector<Rank>{0, 1, 2})) << "a change that begins anew";
+}
+
 TEST(ViewChange, KnowsWhetherAMemberIsLost) {
   ViewChange change({{0, 1, 2}, {}});
   change.begin({0, 1, 2});
