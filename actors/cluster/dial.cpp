@@ -1,6 +1,7 @@
 #include "actors/cluster/dial.hpp"
 
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <functional>
@@ -21,6 +22,9 @@ constexpr Duration kProbeTimeout = std::chrono::seconds(5);
 // For CAF's greeting, once a process listens. If a machine under load is later, dial() tries again.
 constexpr Duration kGreetingTimeout = std::chrono::seconds(10);
 
+// Of the first namespace of process numbers, a constant of Linux: PROC_PID_INIT_INO.
+constexpr ino_t kNumbersOfHost = 0xEFFFFFFC;
+
 // Plain words for the errors of CAF whose own texts few users understand.
 std::string text_of(const caf::actor_system& system, const caf::error& error) {
   if (error == caf::sec::malformed_basp_message || error == caf::sec::incompatible_versions ||
@@ -31,6 +35,16 @@ std::string text_of(const caf::actor_system& system, const caf::error& error) {
   if (error == caf::sec::disconnect_during_handshake)
     return "it accepted the connection, but ended it before a greeting";
   return system.render(error);
+}
+
+// CAF names a process by its host's network and its process number: two processes of a host with the
+// same number, each in a container, take each other for themselves.
+std::string same_number() {
+  struct stat own {};
+  const bool known = ::stat("/proc/self/ns/pid", &own) == 0;
+  if (!known || own.st_ino == kNumbersOfHost) return "";
+  return "; if it is a process of another container on this host, with the host's network, give the "
+         "containers the host's process numbers (--pid=host, in Kubernetes hostPID: true)";
 }
 
 using Found = std::tuple<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>;
@@ -114,7 +128,7 @@ Expected<caf::strong_actor_ptr> dial_once(caf::actor_system& system, const DialC
   if (!found) return found.error();
   const auto& [node, actor, has] = *found;
   if (!actor || !system.assignable(has, interface))
-    return Error{Errc::protocol, "another version or another program listens there"};
+    return Error{Errc::protocol, "another version or another program listens there" + same_number()};
   return actor;
 }
 
