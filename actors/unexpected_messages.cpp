@@ -16,7 +16,7 @@ caf::result<caf::message> ignore_unexpected(caf::scheduled_actor* self, caf::mes
 
 }  // namespace
 
-void ignore_unexpected_messages(caf::scheduled_actor& self) {
+void detail::ignore_unexpected_messages(caf::scheduled_actor& self) {
   self.set_default_handler(ignore_unexpected);
 }
 

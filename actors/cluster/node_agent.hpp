@@ -4,6 +4,7 @@
 #include <string>
 
 #include "actors/cluster/node_protocol.hpp"
+#include "messages/text/log_limit.hpp"
 
 namespace grapevine {
 
@@ -33,7 +34,16 @@ struct NodeAgentConfig {
   NodeHooks hooks;
 };
 
+struct NodeAgentState {
+  const char* name = "node_agent";
+  NodeAgentConfig config;
+  caf::actor_addr pool;  // nothing before JoinedPool
+  bool gone = false;
+  LogLimit distrusted;
+};
+
 // Forwards messages with a seal of the pool, and drops all others.
-NodeAgentActor::behavior_type node_agent(NodeAgentActor::pointer self, NodeAgentConfig config);
+NodeAgentActor::behavior_type node_agent(NodeAgentActor::stateful_pointer<NodeAgentState> self,
+                                         NodeAgentConfig config);
 
 }  // namespace grapevine

@@ -1,13 +1,12 @@
 #include "actors/cluster/node_redirector.hpp"
 
-#include <utility>
-
 #include "actors/cluster/node_agent.hpp"
 #include "actors/unexpected_messages.hpp"
 
 namespace grapevine {
 
-NodePoolActor::behavior_type node_redirector(NodePoolActor::pointer self, std::string first) {
+NodePoolActor::behavior_type node_redirector(
+    NodePoolActor::stateful_pointer<NodeRedirectorState> self, const std::string& first) {
   ignore_foreign_exits(self);
   ignore_unexpected_messages(*self);
   const Error error =

@@ -6,7 +6,12 @@
 
 namespace grapevine {
 
+struct NodeRedirectorState {
+  const char* name = "node_redirector";
+};
+
 // Redirects every caller to `first`, "host:port".
-NodePoolActor::behavior_type node_redirector(NodePoolActor::pointer self, std::string first);
+NodePoolActor::behavior_type node_redirector(
+    NodePoolActor::stateful_pointer<NodeRedirectorState> self, const std::string& first);
 
 }  // namespace grapevine

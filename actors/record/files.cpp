@@ -14,7 +14,6 @@
 #include <optional>
 #include <streambuf>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "net/file_descriptor.hpp"
@@ -45,6 +44,17 @@ int sync_descriptor(int descriptor) {
   return errno == EINVAL || errno == ENOTSUP ? 0 : errno;
 }
 
+// The lock of a folder is that of flock(), for which there is no question: a process can only try
+// to take it. F_OFD_GETLK is a question, about locks of its own kind: they exclude others only
+// where the file is open for writing, as no folder is. So the holder has one of these, too, as a
+// mark. NFS keeps both kinds on the host where they concern folders.
+struct flock whole_file(short kind) {
+  struct flock lock {};
+  lock.l_type = kind;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
 fs::path folder_of(const fs::path& path) {
   const fs::path folder = path.parent_path();
   return folder.empty() ? fs::path(".") : folder;
@@ -52,7 +62,6 @@ fs::path folder_of(const fs::path& path) {
 
 constexpr char kTemporaryStart[] = ".grapevine-";
 constexpr char kTemporaryEnd[] = ".tmp";
-constexpr int kLockAttempts = 10000;  // about 10 ms
 
 // The process in a name that make_beside() gives, ".grapevine-PID-N.tmp"; nothing for other names.
 std::optional<pid_t> maker_of(const std::string& name) {
@@ -306,21 +315,21 @@ Expected<FolderLock> lock_folder(const fs::path& folder) {
   const auto held =
       std::make_shared<const FileDescriptor>(open_file(folder, O_RDONLY | O_DIRECTORY));
   if (held->get() < 0) return FolderLock();
-  // is_locked() of another process holds it for a moment.
-  for (int attempt = 0; attempt < kLockAttempts; ++attempt) {
-    if (attempt > 0) std::this_thread::yield();
-    if (retry([&] { return ::flock(held->get(), LOCK_EX | LOCK_NB); }) == 0)
-      return FolderLock(held);
+  if (retry([&] { return ::flock(held->get(), LOCK_EX | LOCK_NB); }) != 0) {
     if (errno != EWOULDBLOCK) return FolderLock();
+    return bad_input(folder.string() + ": another run writes there at this moment");
   }
-  return bad_input(folder.string() + ": another run writes there at this moment");
+  struct flock mark = whole_file(F_RDLCK);
+  static_cast<void>(retry([&] { return ::fcntl(held->get(), F_OFD_SETLK, &mark); }));
+  return FolderLock(held);
 }
 
 bool is_locked(const fs::path& folder) {
   const FileDescriptor opened(open_file(folder, O_RDONLY | O_DIRECTORY));
   if (opened.get() < 0) return false;
-  return retry([&] { return ::flock(opened.get(), LOCK_SH | LOCK_NB); }) != 0 &&
-         errno == EWOULDBLOCK;
+  struct flock asked = whole_file(F_WRLCK);
+  return retry([&] { return ::fcntl(opened.get(), F_OFD_GETLK, &asked); }) == 0 &&
+         asked.l_type != F_UNLCK;
 }
 
 void remove_stale_files(const fs::path& folder) {

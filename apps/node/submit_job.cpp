@@ -43,6 +43,11 @@ std::string user_name() {
   return user + "@" + machine_name();
 }
 
+struct ListenerState {
+  const char* name = "submitter";
+};
+using ListenerPointer = SubmitterActor::stateful_pointer<ListenerState>;
+
 class Submitter {
  public:
   Submitter(const Submission& submission, ListenAddress first, std::string secret, Console& console)
@@ -124,7 +129,7 @@ class Submitter {
                                                      session.error().message)};
     to_pool_ = std::move(session->to);
     const auto from = std::make_shared<SealReader>(std::move(session->from));
-    listener_ = system_->spawn([this, from, pool = pool_](SubmitterActor::pointer self) {
+    listener_ = system_->spawn([this, from, pool = pool_](ListenerPointer self) {
       ignore_unexpected_messages(*self);
       self->monitor(pool);
       ignore_foreign_exits(self);

@@ -14,8 +14,9 @@ Expected<std::uint16_t> publish_on_port(caf::actor_system& system,
                                         const caf::strong_actor_ptr& actor,
                                         std::set<std::string> interface,
                                         const PublishConfig& config) {
-  auto doorman = config.tls ? make_tls_doorman(system, config.host, config.port, config.tls)
-                            : make_plain_doorman(system, config.host, config.port, config.silence);
+  auto doorman =
+      config.tls ? make_tls_doorman(system, config.host, config.port, config.tls, config.silence)
+                 : make_plain_doorman(system, config.host, config.port, config.silence);
   if (!doorman) return doorman.error();
   const std::uint16_t port = (*doorman)->port();
   const auto broker = system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));

@@ -18,7 +18,7 @@ struct PublishConfig {
   std::string host;                                      // empty: all interfaces, by IPv6 and IPv4
   std::uint16_t port = 0;                                // 0: any that is free
   std::shared_ptr<const tcp::TlsContext> tls = nullptr;  // null: without TLS
-  SilentConnections::Limits silence = {};                // without TLS; with it: see TlsAcceptor
+  SilentConnections::Limits silence = {};  // with TLS: after the handshake (TlsAcceptor)
 };
 
 Expected<std::uint16_t> publish_on_port(caf::actor_system& system,

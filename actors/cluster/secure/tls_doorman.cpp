@@ -19,9 +19,10 @@ struct DoormanLink {
 
 class TlsDoorman final : public caf::io::doorman {
  public:
-  explicit TlsDoorman(caf::actor_system& system)
+  TlsDoorman(caf::actor_system& system, const SilentConnections::Limits& silence)
       : doorman(caf::io::accept_handle::from_int(next_handle())),
         system_(system),
+        silent_(std::make_shared<SilentConnections>(limits_, silence)),
         link_(std::make_shared<DoormanLink>()) {
     link_->doorman = this;
   }
@@ -38,9 +39,10 @@ class TlsDoorman final : public caf::io::doorman {
 
   void admit(std::unique_ptr<tcp::Stream> stream) {
     if (detached()) return;
+    silent_->make_room(system_.clock().now());
     auto scribe = accept_stream_scribe(
         system_, std::move(stream),
-        {BaspGuard::First::greeting_of_dialling_side, /*buffers=*/true, limits_});
+        {BaspGuard::First::greeting_of_dialling_side, /*buffers=*/true, limits_, silent_});
     if (!scribe) return;
     const auto handle = scribe->hdl();
     parent()->add_scribe(std::move(scribe));
@@ -67,8 +69,9 @@ class TlsDoorman final : public caf::io::doorman {
 
  private:
   caf::actor_system& system_;
-  const std::shared_ptr<DoormanLink> link_;
   const std::shared_ptr<LogLimits> limits_ = std::make_shared<LogLimits>();
+  const std::shared_ptr<SilentConnections> silent_;
+  const std::shared_ptr<DoormanLink> link_;
   std::unique_ptr<tcp::TlsAcceptor> acceptor_;
   std::uint16_t port_ = 0;
 };
@@ -77,8 +80,9 @@ class TlsDoorman final : public caf::io::doorman {
 
 Expected<caf::io::doorman_ptr> make_tls_doorman(caf::actor_system& system, const std::string& host,
                                                 std::uint16_t port,
-                                                std::shared_ptr<const tcp::TlsContext> tls) {
-  auto doorman = caf::make_counted<TlsDoorman>(system);
+                                                std::shared_ptr<const tcp::TlsContext> tls,
+                                                const SilentConnections::Limits& silence) {
+  auto doorman = caf::make_counted<TlsDoorman>(system, silence);
   if (auto listening = doorman->listen(host, port, std::move(tls)); !listening)
     return listening.error();
   return caf::io::doorman_ptr(std::move(doorman));

@@ -154,10 +154,12 @@ struct Heard {
 // Where the pool's process is, or another one.
 enum class Place { here, elsewhere };
 
-class AgentElsewhere : public NodeAgentActor::base {
+using AgentBase = NodeAgentActor::stateful_base<NodeAgentState>;
+
+class AgentElsewhere : public AgentBase {
  public:
   AgentElsewhere(caf::actor_config& actor, NodeAgentConfig config)
-      : NodeAgentActor::base(actor), config_(std::move(config)) {}
+      : AgentBase(actor), config_(std::move(config)) {}
 
  protected:
   behavior_type make_behavior() override { return node_agent(this, config_); }

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -403,6 +404,38 @@ TEST(FolderLock, KeepsOthersOutUntilItGoes) {
   copy.reset();
   EXPECT_NE(*lock_folder(folder.path()), nullptr);
   EXPECT_EQ(*lock_folder(folder.path() / "nowhere"), nullptr) << "no folder, no lock, no error";
+}
+
+TEST(FolderLock, IsSeenByOthersWhileItIsHeld) {
+  const TemporaryDirectory folder;
+  EXPECT_FALSE(is_locked(folder.path()));
+  FolderLock held = *lock_folder(folder.path());
+  EXPECT_TRUE(is_locked(folder.path()));
+  EXPECT_FALSE(lock_folder(folder.path()).ok());
+  EXPECT_TRUE(is_locked(folder.path())) << "a refused lock changes nothing";
+  FolderLock copy = held;
+  held.reset();
+  EXPECT_TRUE(is_locked(folder.path()));
+  copy.reset();
+  EXPECT_FALSE(is_locked(folder.path()));
+  EXPECT_FALSE(is_locked(folder.path() / "nowhere"));
+}
+
+// Any number of processes may ask while a run starts.
+TEST(FolderLock, QuestionsKeepNobodyOut) {
+  const TemporaryDirectory folder;
+  constexpr int kTimes = 50000;
+  std::atomic<bool> over{false};
+  std::atomic<int> asked{0};
+  std::thread asker([&] {
+    for (; !over; ++asked) is_locked(folder.path());
+  });
+  int refused = 0;
+  for (int i = 0; refused == 0 && (i < kTimes || asked < kTimes); ++i)
+    refused += lock_folder(folder.path()).ok() ? 0 : 1;
+  over = true;
+  asker.join();
+  EXPECT_EQ(refused, 0);
 }
 
 }  // namespace files_test

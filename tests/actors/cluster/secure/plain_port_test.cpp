@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <chrono>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <caf/all.hpp>
@@ -22,6 +21,7 @@ namespace plain_port_test {
 
 using published_echo::PublishedEcho;
 using published_echo::Side;
+using published_echo::wait_until;
 
 class WithLog {
  protected:
@@ -117,14 +117,6 @@ int count_ended(const std::vector<FileDescriptor>& sockets) {
     ended += got == 0 || errno == ECONNRESET;
   }
   return ended;
-}
-
-template <class Condition>
-bool wait_until(const Condition& holds) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!holds() && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  return holds();
 }
 
 // Room for two that are silent.

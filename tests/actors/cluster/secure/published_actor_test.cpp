@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include <chrono>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,38 +18,20 @@
 #include "net/addresses.hpp"
 #include "net/file_descriptor.hpp"
 #include "net/tcp/tcp_dial.hpp"
-#include "net/tcp/tls/tls_certificates.hpp"
 #include "tests/actors/cluster/secure/published_echo.hpp"
 #include "tests/net/tcp/tls/expired_context.hpp"
 
 namespace grapevine {
 namespace published_actor_test {
 
-namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using published_echo::echo;
 using published_echo::Echo;
+using published_echo::issued;
 using published_echo::kEchoDeadline;
 using published_echo::PublishedEcho;
 using published_echo::Side;
-using Context = published_echo::TlsContextPtr;
-
-// `hosts`: that the certificate names; with any, names are compared.
-Context issued(const tcp::Authority& authority, const std::vector<std::string>& hosts = {}) {
-  std::string name = (fs::temp_directory_path() / "published-XXXXXX").string();
-  EXPECT_NE(::mkdtemp(name.data()), nullptr);
-  EXPECT_TRUE(authority.issue(name, tcp::kCertificateTerm, hosts).ok());
-  const auto loaded = tcp::TlsContext::load(name);
-  fs::remove_all(name);
-  EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
-  return loaded.ok() ? *loaded : nullptr;
-}
-
-class WithAuthority {
- protected:
-  const tcp::Authority authority_;
-  const Context authority_context_ = issued(authority_);
-};
+using published_echo::WithAuthority;
 
 class PublishedActor : protected WithAuthority, public PublishedEcho {
  protected:

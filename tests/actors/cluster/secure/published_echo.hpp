@@ -8,9 +8,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
@@ -19,12 +22,40 @@
 #include "actors/cluster/secure/publish.hpp"
 #include "messages/random.hpp"
 #include "net/file_descriptor.hpp"
+#include "net/tcp/tls/tls_certificates.hpp"
 
 namespace grapevine::published_echo {
 
 using TlsContextPtr = std::shared_ptr<const tcp::TlsContext>;
 
 inline constexpr auto kEchoDeadline = std::chrono::seconds(60);  // only a hang reaches it
+
+// `hosts`: that the certificate names; with any, names are compared.
+inline TlsContextPtr issued(const tcp::Authority& authority,
+                            const std::vector<std::string>& hosts = {}) {
+  std::string name = (std::filesystem::temp_directory_path() / "published-XXXXXX").string();
+  EXPECT_NE(::mkdtemp(name.data()), nullptr);
+  EXPECT_TRUE(authority.issue(name, tcp::kCertificateTerm, hosts).ok());
+  const auto loaded = tcp::TlsContext::load(name);
+  std::filesystem::remove_all(name);
+  EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
+  return loaded.ok() ? *loaded : nullptr;
+}
+
+class WithAuthority {
+ protected:
+  const tcp::Authority authority_;
+  const TlsContextPtr authority_context_ = issued(authority_);
+};
+
+// False after the deadline.
+template <class Condition>
+bool wait_until(const Condition& holds) {
+  const auto deadline = std::chrono::steady_clock::now() + kEchoDeadline;
+  while (!holds() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return holds();
+}
 
 using Echo = caf::typed_actor<caf::replies_to<std::string>::with<std::string>>;
 
