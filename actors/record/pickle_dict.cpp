@@ -98,8 +98,8 @@ class Chunks {
     for (std::size_t i = 0; i < whole; ++i)
       frozen.push_back(FrozenTensor::freeze(std::move(tensors_[i])));
     if (rest > 0)
-      frozen.push_back(FrozenTensor::copy_of(
-          tensors_[whole].narrow(0, 0, static_cast<std::int64_t>(rest))));
+      frozen.push_back(
+          FrozenTensor::copy_of(tensors_[whole].narrow(0, 0, static_cast<std::int64_t>(rest))));
     return frozen;
   }
 
@@ -125,9 +125,8 @@ std::vector<char> pickle_dict(const at::IValue& dict) {
 std::vector<FrozenTensor> pickle_dict_in_chunks(const at::IValue& dict, std::int64_t chunk_bytes) {
   const Pickled pickled = pickle(dict);
   Chunks chunks(room_for(pickled.text, pickled.tensors), chunk_bytes);
-  write_archive(pickled, [&chunks](const char* bytes, std::size_t count) {
-    chunks.write(bytes, count);
-  });
+  write_archive(pickled,
+                [&chunks](const char* bytes, std::size_t count) { chunks.write(bytes, count); });
   return std::move(chunks).freeze();
 }
 

@@ -285,8 +285,8 @@ class SupervisorState {
   Gate gate_;
 };
 
-// Sends an order of this process (StopRequested, CheckpointRequested, RankFailed) in the name of the
-// supervisor itself: one without a sender could be that of any program that reaches a port.
+// Sends an order of this process (StopRequested, CheckpointRequested, RankFailed) in the name of
+// the supervisor itself: one without a sender could be that of any program that reaches a port.
 template <class Order>
 void send_order(const SupervisorActor& supervisor, Order order) {
   caf::send_as(supervisor, supervisor, std::move(order));

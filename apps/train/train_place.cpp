@@ -148,7 +148,8 @@ std::string listening_host(const TrainOptions& o, const LaunchedProcess& launche
   return address ? *address : listening_address(o.network_interface, all_here);
 }
 
-// Under `launch` and nodes each job has a secret; other launchers make none. `cluster`: of the head.
+// Under `launch` and nodes each job has a secret; other launchers make none. `cluster`: of the
+// head.
 void warn_without_secret(const ClusterConfig& cluster) {
   if (!cluster.secret.empty() || cluster.tls || is_loopback_host(cluster.listen_host)) return;
   spdlog::warn(

@@ -22,8 +22,8 @@ caf::io::network::default_multiplexer& middleman_loop(caf::actor_system& system)
 // they do not return while CAF still cleans up after an earlier connection.
 std::int64_t next_handle();
 
-// Inside a catch block of a connection or a listener: a line of the log within `limits`. `peer`: the
-// address of the other side; empty: not known.
+// Inside a catch block of a connection or a listener: a line of the log within `limits`. `peer`:
+// the address of the other side; empty: not known.
 void report_connection_problem(const std::string& peer, LogLimits& limits,
                                LogLimit::Clock::time_point now) noexcept;
 

@@ -249,7 +249,7 @@ class HostileProcess : public testing::Test {
   std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
   SupervisorActor supervisor_;
   std::vector<PeerActor> peers_;
-  caf::actor victim_;  // as the hostile process knows it
+  caf::actor victim_;        // as the hostile process knows it
   std::size_t awaited_ = 0;  // steps of await_victim()
 };
 
@@ -281,8 +281,7 @@ TEST_F(HostileProcess, RanksOutsideTheRunAreIgnored) {
 }
 
 TEST_F(HostileProcess, NoTypeOfMessageOutsideTheRunHasAnEffect) {
-  constexpr auto kAll =
-      std::make_index_sequence<std::tuple_size_v<fuzzing::ControlMessages>>();
+  constexpr auto kAll = std::make_index_sequence<std::tuple_size_v<fuzzing::ControlMessages>>();
   for (int i = 0; i < 3; ++i) attack_with_all(kAll);
   await_victim();
   const RunResult result = end_in_order();

@@ -237,8 +237,8 @@ TEST(PickleDict, ChunksHaveTheSameBytes) {
   const StateDict state = state_of_every_kind();
   const std::vector<char> bytes = to_bytes(state);
   const auto all = static_cast<std::int64_t>(bytes.size());
-  for (const std::int64_t length : {std::int64_t{1}, std::int64_t{7}, std::int64_t{4096}, all - 1,
-                                    all, all + 1, 3 * all}) {
+  for (const std::int64_t length :
+       {std::int64_t{1}, std::int64_t{7}, std::int64_t{4096}, all - 1, all, all + 1, 3 * all}) {
     std::vector<char> together;
     std::int64_t parts = 0;
     for (const FrozenTensor& chunk : to_chunks(state, length)) {

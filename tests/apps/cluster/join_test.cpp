@@ -171,8 +171,8 @@ TEST_F(Job, OfOneMachineListensOnLoopbackWhereTheHeadsNameHasNoAddress) {
 // A launcher that makes no secret, and an address that other machines may reach.
 TEST_F(Job, WarnsWhereItListensForOthersWithoutASecret) {
   const std::vector<std::string> everywhere = {"GRAPEVINE_LISTEN_HOST=0.0.0.0"};
-  const std::string warning = "listens on all interfaces, port " + std::to_string(port_) +
-                              ", and this job has no secret";
+  const std::string warning =
+      "listens on all interfaces, port " + std::to_string(port_) + ", and this job has no secret";
   {
     const auto head = start(0, 2, {"--join-timeout", "100"}, everywhere);
     ASSERT_TRUE(head->wait_for_output("to join at")) << head->so_far().describe();
