@@ -45,7 +45,9 @@ class Role {
   }
   virtual void on_message(Env& env, Envelope envelope) = 0;
   virtual void on_timer(Env&, TimerId) {}
-  // env.membership() has changed already. Where a role does nothing, the supervisor ends the run.
+  // env.membership() has changed already. Called of a role whose plan does not change members
+  // (changes_members() of a plan): where it does nothing, the supervisor ends the run. Else only of
+  // a server, which serves the others until they agree on the next view; close() takes its place.
   virtual void on_peer_down(Env&, Rank) {}
 
   // The de-biased parameters z = x / w, [d]. Shares memory with x where w == 1.

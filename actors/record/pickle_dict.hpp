@@ -2,7 +2,10 @@
 #pragma once
 #include <ATen/core/ivalue.h>
 
+#include <cstdint>
 #include <vector>
+
+#include "messages/frozen_tensor.hpp"
 
 namespace grapevine {
 
@@ -12,5 +15,8 @@ namespace grapevine {
 // `dict`: a dict of text to tensors, numbers and text. Throws c10::Error where a tensor cannot be
 // copied to the CPU.
 std::vector<char> pickle_dict(const at::IValue& dict);
+// The same bytes in tensors of `chunk_bytes` each, the last one shorter, without a further copy of
+// them: parts to send. REQUIRES: chunk_bytes > 0.
+std::vector<FrozenTensor> pickle_dict_in_chunks(const at::IValue& dict, std::int64_t chunk_bytes);
 
 }  // namespace grapevine

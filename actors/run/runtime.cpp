@@ -13,6 +13,7 @@
 #include "actors/run/control/control.hpp"
 #include "actors/run/crew_builder.hpp"
 #include "actors/run/scheduling.hpp"
+#include "actors/run/supervisor.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/text/exception_line.hpp"
 #include "messages/text/number_text.hpp"
@@ -98,7 +99,7 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
   const auto joined = join_run(*system, config, supervisor, agent, builder.crew(), *losses);
   if (!joined) {
     // The supervisor, or the process agent elsewhere, reports the error to the observer.
-    if (is_coordinator) return caf::anon_send(supervisor, RankFailed{joined.error()});
+    if (is_coordinator) return send_order(supervisor, RankFailed{joined.error()});
     return caf::anon_send(agent, RunEnded{true, joined.error(), false, ""});
   }
   const Admission& admission = joined->admission;
@@ -263,14 +264,14 @@ void Runtime::dismiss() {
 
 void Runtime::request_stop() {
   if (impl_->supervisor)
-    caf::anon_send(impl_->supervisor, StopRequested{});
+    send_order(impl_->supervisor, StopRequested{});
   else
     caf::anon_send(impl_->agent, StopRequested{});
 }
 
 void Runtime::request_checkpoint() {
   if (impl_->supervisor)
-    caf::anon_send(impl_->supervisor, CheckpointRequested{});
+    send_order(impl_->supervisor, CheckpointRequested{});
   else
     caf::anon_send(impl_->agent, CheckpointRequested{});
 }

@@ -9,9 +9,11 @@
 
 namespace grapevine {
 
-std::vector<char> to_bytes(const StateDict& state) {
+namespace {
+
+// REQUIRES: on the host.
+c10::impl::GenericDict dict_of(const StateDict& host) {
   c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
-  const StateDict host = state.on_host();
   for (const auto& [name, value] : host.entries()) {
     if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
       dict.insert(name, *tensor);
@@ -26,7 +28,15 @@ std::vector<char> to_bytes(const StateDict& state) {
       dict.insert("text:" + name, bytes);
     }
   }
-  return pickle_dict(dict);
+  return dict;
+}
+
+}  // namespace
+
+std::vector<char> to_bytes(const StateDict& state) { return pickle_dict(dict_of(state.on_host())); }
+
+std::vector<FrozenTensor> to_chunks(const StateDict& state, std::int64_t chunk_bytes) {
+  return pickle_dict_in_chunks(dict_of(state.on_host()), chunk_bytes);
 }
 
 StateDict state_in(const c10::IValue& dict) {

@@ -17,6 +17,7 @@ namespace grapevine {
 namespace {
 
 constexpr Duration kCollectInterval = std::chrono::milliseconds(5);
+constexpr std::size_t kMostEarlyOrders = 64;  // one suffices to end the run
 
 }  // namespace
 
@@ -75,6 +76,7 @@ void SupervisorState::begin(BeginRun actors) {
   compare_all_clocks();
   watch_later();
   if (stop_early_) on_stop_requested();
+  obey_early_orders();
 }
 
 // Their processes are, for the others, as lost ones, whose places others may take.
@@ -395,6 +397,26 @@ bool SupervisorState::hears_former_actor() const {
   return sender && crew_.is_former(caf::actor_cast<caf::actor_addr>(sender));
 }
 
+// CAF gives a sender of another process the node of that process, and none where it was not named.
+void SupervisorState::obey(std::function<void()> order, bool may_wait) {
+  const caf::strong_actor_ptr& sender = self_->current_sender();
+  if (hears_former_actor()) return;
+  const bool is_local = sender && sender->node() == self_->node();
+  if (is_local || (sender && crew_.has(caf::actor_cast<caf::actor_addr>(sender)))) return order();
+  if (sender && crew_.empty() && early_orders_.size() < kMostEarlyOrders) {
+    if (may_wait)
+      early_orders_.emplace_back(caf::actor_cast<caf::actor_addr>(sender), std::move(order));
+    return;
+  }
+  gate_.admits(Error{Errc::protocol, "an order of an actor that is none of the run's"},
+               self_->clock().now());
+}
+
+void SupervisorState::obey_early_orders() {
+  for (const auto& [sender, order] : std::exchange(early_orders_, {}))
+    if (crew_.has(sender)) order();
+}
+
 namespace {
 
 // A handler of a message that fits the run; any other is left out: see SupervisorState::admits().
@@ -426,13 +448,16 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       admitted(state, &SupervisorState::on_stored),
       admitted(state, &SupervisorState::on_report),
       [&state](const RankFailed& failed) {
-        if (!state.hears_former_actor()) state.on_failed(failed);
+        state.obey([&state, failed] { state.on_failed(failed); });
       },
       [&state](const EpochEvaluated& evaluated) { state.on_evaluated(evaluated); },
       [&state](Progress) { state.on_progress(); },
       [&state](const CheckpointWritten& written) { state.on_written(written); },
-      [&state](StopRequested) { state.on_stop_requested(); },
-      [&state](CheckpointRequested) { state.on_checkpoint_requested(); },
+      [&state](StopRequested) { state.obey([&state] { state.on_stop_requested(); }); },
+      [&state](CheckpointRequested) {
+        const bool may_wait = false;  // no rank trains yet: there is no state to save
+        state.obey([&state] { state.on_checkpoint_requested(); }, may_wait);
+      },
       [&state](Watchdog) { state.on_watchdog(); },
       [&state](CollectAgain) { state.collect(); },
       admitted(state, &SupervisorState::on_traffic),

@@ -6,6 +6,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include <caf/send.hpp>
 
 #include "actors/protocol/run.hpp"
 #include "actors/run/control/control_request.hpp"
@@ -136,6 +140,11 @@ class SupervisorState {
   bool admits(const RankReport& report);
   // Whether the message at hand is one of an actor whose place another one has taken.
   bool hears_former_actor() const;
+  // Does what the message at hand orders, if its sender is an actor of this process or of the crew;
+  // the run has no crew before it begins, and orders of other processes wait until then, if they
+  // `may_wait`. Others are logged and ignored: orders end a run or make it write, and name no rank
+  // that could be checked.
+  void obey(std::function<void()> order, bool may_wait = true);
 
  private:
   // running -> (draining: all ranks finished, last messages and writes finish) -> closing -> ended
@@ -146,6 +155,7 @@ class SupervisorState {
   void compare_all_clocks();
   void compare_clock_of(std::int32_t process);
   void watch_later();
+  void obey_early_orders();
   bool preserves_previous_run() const;
   void begin_checkpoint(std::int64_t cut);
   void begin_final_checkpoint(const std::string& name);
@@ -243,6 +253,8 @@ class SupervisorState {
   Stage stage_ = Stage::running;
   bool stopping_ = false;
   bool stop_early_ = false;  // requested before the run began, or during a change of members
+  // Of other processes, before the run began; at most kMostEarlyOrders.
+  std::vector<std::pair<caf::actor_addr, std::function<void()>>> early_orders_;
   Timestamp last_news_{0};
   std::int64_t evaluations_due_ = 0;
   std::optional<Timestamp> trained_at_;  // when models changed no more
@@ -275,6 +287,13 @@ class SupervisorState {
   RunClosing closing_;
   Gate gate_;
 };
+
+// Sends an order of this process (StopRequested, CheckpointRequested, RankFailed) in the name of
+// the supervisor itself: one without a sender could be that of any program that reaches a port.
+template <class Order>
+void send_order(const SupervisorActor& supervisor, Order order) {
+  caf::send_as(supervisor, supervisor, std::move(order));
+}
 
 SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<SupervisorState> self,
                                           SupervisorConfig config);

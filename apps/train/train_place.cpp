@@ -149,6 +149,17 @@ std::string listening_host(const TrainOptions& o, const LaunchedProcess& launche
   return address ? *address : listening_address(o.network_interface, all_here);
 }
 
+// Under `launch` and nodes each job has a secret; other launchers make none. `cluster`: of the
+// head.
+void warn_without_secret(const ClusterConfig& cluster) {
+  if (!cluster.secret.empty() || cluster.tls || is_loopback_host(cluster.listen_host)) return;
+  spdlog::warn(
+      "process 0 listens on {}, port {}, and this job has no secret: any program that reaches the "
+      "port may join or end it. Set {} to one random value in all processes (docs/security.md)",
+      cluster.listen_host.empty() ? "all interfaces" : cluster.listen_host, cluster.head_port,
+      kJobTokenVariable);
+}
+
 // More than any message between ranks has: a larger one is malformed.
 CodecLimits limits_for(std::int64_t parameters) {
   constexpr std::int64_t kMargin = 1 << 20;   // buffers, and models that are very small
@@ -193,9 +204,12 @@ Made make_tcp(const TrainJob& job, bool& address_unknown) {
   if (!own_host) return own_host.error();
   TcpOptions options;
   options.limits = limits_for(job.parameters);
-  // The head's name may have an address later: until then nothing leads there.
-  address_unknown = own_host->empty();
-  if (!address_unknown) options.host = *std::move(own_host);
+  // The head's name may have an address later: until then nothing leads there, and other machines
+  // may come to any interface.
+  const bool all_here = launched.local_processes == launched.processes;
+  address_unknown = own_host->empty() && !all_here;
+  if (!own_host->empty()) options.host = *std::move(own_host);
+  if (address_unknown) options.host = "0.0.0.0";
   const Heartbeats heartbeats = heartbeats_for(from_seconds(o.timeout_s));
   options.heartbeat = heartbeats.interval;
   options.heartbeat_timeout = heartbeats.silence;
@@ -326,6 +340,7 @@ Expected<void> make_transport(TrainJob& job) {
   cluster.head_port = job.launched->head_port;
   if (job.is_head()) cluster.listen_host = listening_host(job.options, *job.launched);
   if (const char* token = std::getenv(kJobTokenVariable)) cluster.secret = token;
+  if (job.is_head()) warn_without_secret(cluster);
   cluster.job = job.launched->job;
   cluster.own_host = machine_name();
   cluster.version = build_version();

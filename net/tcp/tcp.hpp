@@ -14,7 +14,7 @@ class TlsContext;  // net/tcp/tls/tls_context.hpp
 
 struct TcpOptions {
   // Where to listen: the address of an interface, a host name, "0.0.0.0" or "::" for all of them.
-  std::string host = "0.0.0.0";
+  std::string host = "127.0.0.1";
   std::uint16_t port = 0;  // 0: any that is free
   // A peer from which no data arrives for `heartbeat_timeout` is down; it is sent a ping every
   // `heartbeat`. 0: only a broken connection counts, which a suspended process or a

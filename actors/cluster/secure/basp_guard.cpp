@@ -55,6 +55,7 @@ Expected<void> BaspGuard::check_header() {
   for (std::size_t i = 0; i < 4; ++i) payload_ = payload_ << 8 | header_[kLengthAt + i];
   const bool short_one = !greeted_ && first_ == First::greeting_of_dialling_side;
   greeted_ = true;
+  longest_ = std::max(longest_, payload_);
   if (short_one && payload_ > kMostGreetingBytes) return not_of_a_process();
   if (payload_ > kMostPayloadBytes)
     return Error{Errc::protocol, "it sends a message of more than " +

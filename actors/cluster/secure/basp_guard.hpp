@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "messages/expected.hpp"
 
@@ -14,8 +15,9 @@ namespace grapevine {
 // uses (caf/io/basp/header.hpp, version 3). No I/O; one thread.
 class BaspGuard {
  public:
-  // No message of this project is near it: tests/actors/cluster/control_size_test.cpp.
-  static constexpr std::uint32_t kMostPayloadBytes = std::uint32_t{64} << 20;
+  // Four times the longest message of a run of 4,096 ranks and as many processes:
+  // tests/actors/cluster/control_size_test.cpp.
+  static constexpr std::uint32_t kMostPayloadBytes = std::uint32_t{1} << 20;
   // Of the first message of a process that dials; its payload names the process.
   static constexpr std::uint32_t kMostGreetingBytes = std::uint32_t{4} << 10;
 
@@ -28,6 +30,8 @@ class BaspGuard {
   Expected<void> take(const void* bytes, std::size_t count);
   // Whether a whole message has been taken, with its payload.
   bool has_message() const { return complete_; }
+  // Bytes of the longest payload that a header has named since the last call.
+  std::uint32_t take_longest() { return std::exchange(longest_, 0); }
 
  private:
   Expected<void> check_start() const;
@@ -39,6 +43,7 @@ class BaspGuard {
   std::array<unsigned char, 32> header_{};  // of the current message
   std::size_t filled_ = 0;                  // bytes of header_
   std::uint32_t payload_ = 0;               // bytes of the current payload that are to come
+  std::uint32_t longest_ = 0;               // see take_longest()
 };
 
 }  // namespace grapevine

@@ -24,7 +24,18 @@ class PlainDoorman final : public caf::io::network::doorman_impl {
         system_(system),
         silent_(std::make_shared<SilentConnections>(limits_, silence)) {}
 
+  // An exception would leave CAF's event loop, and end the process: it ends this connection.
   bool new_connection() override {
+    try {
+      return accept();
+    } catch (...) {
+      report_connection_problem("", *limits_, system_.clock().now());
+      return true;
+    }
+  }
+
+ private:
+  bool accept() {
     FileDescriptor socket(acceptor_.accepted_socket());
     if (detached()) return false;
     ::fcntl(socket.get(), F_SETFD, FD_CLOEXEC);
@@ -38,7 +49,6 @@ class PlainDoorman final : public caf::io::network::doorman_impl {
     return doorman::new_connection(&middleman_loop(system_), handle);
   }
 
- private:
   caf::actor_system& system_;
   const std::shared_ptr<LogLimits> limits_ = std::make_shared<LogLimits>();
   const std::shared_ptr<SilentConnections> silent_;

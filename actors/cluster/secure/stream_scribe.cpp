@@ -12,6 +12,8 @@
 #include <caf/all.hpp>
 #include <caf/io/network/stream_impl.hpp>
 
+#include "actors/protocol_wire.hpp"
+#include "messages/text/exception_line.hpp"
 #include "net/tcp/tcp_dial.hpp"
 
 namespace grapevine {
@@ -28,7 +30,8 @@ class StreamPolicy {
         stream_(std::move(stream)),
         peer_(tcp::address_of_peer(stream_->descriptor())),
         config_(std::move(config)),
-        guard_(config_.first) {
+        guard_(config_.first),
+        sent_(other_greeting(config_.first)) {
     if (config_.silent) silent_ = config_.silent->add(stream_->descriptor(), peer_, now());
   }
   ~StreamPolicy() { end_silence(); }
@@ -36,15 +39,8 @@ class StreamPolicy {
   StreamPolicy& operator=(const StreamPolicy&) = delete;
 
   rw_state read_some(std::size_t& result, native_socket /*socket*/, void* into, std::size_t size) {
-    const iovec part{into, size};
-    const tcp::Moved moved = stream_->read(&part, 1);
-    result = moved.bytes;
-    blocked_ = moved.blocked;
-    if (moved.bytes == 0 && (moved.ended || !moved.blocked)) return failed(moved);
-    if (auto taken = guard_.take(into, moved.bytes); !taken) return refused(taken.error().message);
-    if (guard_.has_message()) end_silence();
-    if (config_.silent) config_.silent->end_overdue(now());
-    return rw_state::success;
+    result = 0;
+    return guarded([&] { return read_now(result, into, size); });
   }
 
   // CAF offers the same bytes again until they count as written. They do once the socket has taken
@@ -52,14 +48,7 @@ class StreamPolicy {
   rw_state write_some(std::size_t& result, native_socket /*socket*/, const void* from,
                       std::size_t size) {
     result = 0;
-    char* const first = const_cast<char*>(static_cast<const char*>(from));  // only read
-    const iovec part{first + taken_, size - taken_};
-    const tcp::Moved moved = stream_->write(&part, 1);
-    if (!moved.error.empty()) return failed(moved);
-    taken_ += moved.bytes;
-    if (moved.blocked) return rw_state::success;
-    result = std::exchange(taken_, 0);
-    return rw_state::success;
+    return guarded([&] { return write_now(result, from, size); });
   }
 
   // The stream may hold bytes for which the socket does not become readable again.
@@ -68,6 +57,60 @@ class StreamPolicy {
   }
 
  private:
+  static BaspGuard::First other_greeting(BaspGuard::First first) {
+    return first == BaspGuard::First::greeting_of_dialling_side
+               ? BaspGuard::First::greeting_of_accepting_side
+               : BaspGuard::First::greeting_of_dialling_side;
+  }
+
+  // An exception would leave CAF's event loop, and end the process: it ends this connection.
+  template <class Move>
+  rw_state guarded(const Move& move) noexcept {
+    try {
+      return move();
+    } catch (...) {
+      report_connection_problem(peer_, *config_.limits, now());
+      return rw_state::failure;
+    }
+  }
+
+  rw_state read_now(std::size_t& result, void* into, std::size_t size) {
+    const iovec part{into, size};
+    const tcp::Moved moved = stream_->read(&part, 1);
+    result = moved.bytes;
+    blocked_ = moved.blocked;
+    if (moved.bytes == 0 && (moved.ended || !moved.blocked)) return failed(moved);
+    if (auto taken = guard_.take(into, moved.bytes); !taken) return refused(taken.error().message);
+    note_length(guard_.take_longest(), "comes from", "heartbeats wait behind it");
+    if (guard_.has_message()) end_silence();
+    if (config_.silent) config_.silent->end_overdue(now());
+    return rw_state::success;
+  }
+
+  rw_state write_now(std::size_t& result, const void* from, std::size_t size) {
+    char* const first = const_cast<char*>(static_cast<const char*>(from));  // only read
+    const iovec part{first + taken_, size - taken_};
+    const tcp::Moved moved = stream_->write(&part, 1);
+    if (!moved.error.empty()) return failed(moved);
+    taken_ += moved.bytes;
+    if (moved.blocked) return rw_state::success;
+    result = std::exchange(taken_, 0);
+    if (warned_) return rw_state::success;
+    const bool refused = !sent_.take(from, result).ok();
+    note_length(sent_.take_longest(), "goes to",
+                refused ? "the other side ends the connection" : "heartbeats wait behind it");
+    return rw_state::success;
+  }
+
+  // Once for each connection: the messages of large runs are long again and again.
+  void note_length(std::uint32_t bytes, const char* direction, const char* consequence) {
+    if (warned_ || bytes <= kMostControlBytes) return;
+    warned_ = true;
+    if (const auto more = config_.limits->admit("a long message", now()))
+      spdlog::warn("control: a message of {} bytes {} {}: longer than {} KiB, so that {}{}", bytes,
+                   direction, peer_, kMostControlBytes >> 10, consequence, *more);
+  }
+
   SilentConnections::Time now() const { return system_.clock().now(); }
   void end_silence() {
     if (silent_ > 0) config_.silent->remove(std::exchange(silent_, 0));
@@ -88,6 +131,8 @@ class StreamPolicy {
   const std::string peer_;
   const ScribeConfig config_;
   BaspGuard guard_;
+  BaspGuard sent_;  // reads what this process sends
+  bool warned_ = false;
   std::int64_t silent_ = 0;  // its number among the silent ones; 0: it is none
   bool blocked_ = true;      // the last read took all that was there
   std::size_t taken_ = 0;    // of the bytes that CAF offers, by the stream
@@ -130,6 +175,17 @@ class StreamScribe final : public caf::io::scribe {
 };
 
 }  // namespace
+
+void report_connection_problem(const std::string& peer, LogLimits& limits,
+                               LogLimit::Clock::time_point now) noexcept {
+  try {
+    if (const auto more = limits.admit("an exception", now))
+      spdlog::warn("control: dropped a connection{}: {}{}", peer.empty() ? "" : " from " + peer,
+                   exception_line(std::current_exception()), *more);
+  } catch (...) {  // not even a line: memory is short
+    static_cast<void>(0);
+  }
+}
 
 caf::io::network::default_multiplexer& middleman_loop(caf::actor_system& system) {
   return static_cast<caf::io::network::default_multiplexer&>(system.middleman().backend());

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include <caf/io/all.hpp>
 #include <caf/io/network/default_multiplexer.hpp>
@@ -20,6 +21,11 @@ caf::io::network::default_multiplexer& middleman_loop(caf::actor_system& system)
 // Handles of such connections and listeners: unlike descriptors, which CAF's own have for handles,
 // they do not return while CAF still cleans up after an earlier connection.
 std::int64_t next_handle();
+
+// Inside a catch block of a connection or a listener: a line of the log within `limits`. `peer`:
+// the address of the other side; empty: not known.
+void report_connection_problem(const std::string& peer, LogLimits& limits,
+                               LogLimit::Clock::time_point now) noexcept;
 
 // A connection of the middleman over a stream whose handshake, if any, is complete. A BaspGuard
 // reads what arrives: bytes that are no messages, and messages that are too long, end the

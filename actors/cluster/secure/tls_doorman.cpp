@@ -49,6 +49,15 @@ class TlsDoorman final : public caf::io::doorman {
     doorman::new_connection(&middleman_loop(system_), handle);
   }
 
+  // An exception would leave CAF's event loop, and end the process: it ends this connection.
+  void admit_guarded(std::unique_ptr<tcp::Stream> stream) noexcept {
+    try {
+      admit(std::move(stream));
+    } catch (...) {
+      report_connection_problem("", *limits_, system_.clock().now());
+    }
+  }
+
   // The broker has this doorman now.
   void launch() override {
     acceptor_->start(
@@ -56,7 +65,7 @@ class TlsDoorman final : public caf::io::doorman {
           // CAF copies what it posts.
           auto held = std::make_shared<std::unique_ptr<tcp::Stream>>(std::move(stream));
           loop.post([link, held] {
-            if (link->doorman != nullptr) link->doorman->admit(std::move(*held));
+            if (link->doorman != nullptr) link->doorman->admit_guarded(std::move(*held));
           });
         });
   }

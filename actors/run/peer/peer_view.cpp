@@ -313,17 +313,16 @@ void PeerState::send_state(const InstallView& view, const StateDict& shared,
   state.put_all("role", shared);
   state.put_all("joiner", joiner);
   state.mark_ready();
-  const std::vector<char> bytes = to_bytes(state);
-  const auto total = static_cast<std::int64_t>(bytes.size());
-  at::Tensor all = at::empty({total}, at::kByte);
-  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(all.data_ptr<std::uint8_t>()));
+  const std::vector<FrozenTensor> parts = to_chunks(state, kStateChunkBytes);
+  std::int64_t total = 0;
+  for (const FrozenTensor& part : parts) total += part.numel();
   Stamp stamp;
   stamp.origin = config_.rank;
   stamp.step = stamp.version = model_.step;
-  for (std::int64_t offset = 0; offset < total; offset += kStateChunkBytes) {
-    const std::int64_t length = std::min(kStateChunkBytes, total - offset);
-    const FrozenTensor part = FrozenTensor::copy_of(all.narrow(0, offset, length));
+  std::int64_t offset = 0;
+  for (const FrozenTensor& part : parts) {
     for (const Rank rank : takers) send(rank, stamp, StateChunk{view.view, offset, total, part});
+    offset += part.numel();
   }
 }
 

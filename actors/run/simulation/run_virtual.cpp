@@ -11,6 +11,7 @@
 
 #include "actors/clock_time.hpp"
 #include "actors/run/crew_builder.hpp"
+#include "actors/run/supervisor.hpp"
 #include "messages/text/number_text.hpp"
 
 namespace grapevine {
@@ -160,7 +161,7 @@ std::optional<Error> run_events(Scheduler& scheduler, VirtualWorld& world, std::
     if (!stopping && world.stop_requested && world.events % kPollEvery == 0 &&
         world.stop_requested()) {
       stopping = true;
-      caf::anon_send(supervisor, StopRequested{});
+      send_order(supervisor, StopRequested{});
     }
     choose_actor(scheduler, world);
     if (scheduler.try_run_once()) continue;

@@ -9,9 +9,12 @@
 #include <random>
 #include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "actors/cluster/output/line_parts.hpp"
+#include "actors/cluster/secure/basp_guard.hpp"
 #include "actors/run/step_times.hpp"
 #include "algorithms/roles/server/gem_figures.hpp"
 #include "tests/fuzz/control_messages.hpp"
@@ -19,7 +22,12 @@
 namespace grapevine {
 namespace control_size_test {
 
-constexpr std::int32_t kRanks = 1024, kProcesses = 128;
+// Of the run whose messages are measured.
+struct MeasuredRun {
+  std::int32_t ranks = 1024, processes = 128;
+  std::size_t most = kMostControlBytes;
+};
+MeasuredRun run;
 constexpr std::int64_t kLarge = std::numeric_limits<std::int64_t>::max();
 
 const std::string& text() {  // of an error, a path or a name
@@ -27,7 +35,7 @@ const std::string& text() {  // of an error, a path or a name
   return longest;
 }
 
-Ledger ledger() {
+Ledger make_ledger() {
   Ledger ledger;
   std::mt19937_64 random(1);
   Event event;
@@ -41,9 +49,13 @@ Ledger ledger() {
   EXPECT_GT(ledger.staleness.size(), 500U);
   return ledger;
 }
+const Ledger& ledger() {
+  static const Ledger longest = make_ledger();
+  return longest;
+}
 
 std::vector<Rank> all_ranks() {
-  std::vector<Rank> ranks(kRanks);
+  std::vector<Rank> ranks(run.ranks);
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
 }
@@ -74,7 +86,7 @@ template <>
 RankFigures longest<RankFigures>() {
   RankFigures figures;
   figures.ledger = ledger();
-  for (Rank rank = -1; rank < kRanks; ++rank) {
+  for (Rank rank = -1; rank < run.ranks; ++rank) {
     figures.waited_ns[rank] = kLarge;
     if (rank >= 0) figures.sent_bytes[rank] = static_cast<std::uint64_t>(kLarge);
   }
@@ -83,7 +95,7 @@ RankFigures longest<RankFigures>() {
 template <>
 WaitReport longest<WaitReport>() {
   WaitReport report;
-  report.waits.assign(2 * kRanks, {kRanks, PayloadKind::chunk, kLarge, 1, 2});
+  report.waits.assign(2 * run.ranks, {run.ranks, PayloadKind::chunk, kLarge, 1, 2});
   report.queued_bytes = kLarge;
   return report;
 }
@@ -96,7 +108,7 @@ InstallView longest<InstallView>() {
   InstallView view;
   view.members = view.behind = view.joining = view.heads = view.new_servers = all_ranks();
   for (const Rank rank : view.members) view.counts[rank].assign(3, kLarge);  // levels
-  view.before.assign(kRanks, kRanks);
+  view.before.assign(run.ranks, run.ranks);
   view.nodes_before = view.before;
   view.settings = settings();
   return view;
@@ -117,15 +129,16 @@ template <>
 Admission longest<Admission>() {
   Admission admission;
   admission.error.message = admission.out = text();
-  admission.absent.assign(kProcesses, kProcesses);
+  admission.absent.assign(run.processes, run.processes);
   return admission;
 }
 template <>
 Addresses longest<Addresses>() {
   Addresses
       page;  // RendezvousState::on_ask_addresses() ends it at 32 KiB; one address is no longer
-  page.hosts.assign(kProcesses, std::string(64, 'h'));
-  page.addresses.assign(kProcesses, std::string((std::size_t{32} << 10) / kProcesses, 'a'));
+  constexpr std::size_t kOnAPage = 128;
+  page.hosts.assign(kOnAPage, std::string(64, 'h'));
+  page.addresses.assign(kOnAPage, std::string((std::size_t{32} << 10) / kOnAPage, 'a'));
   return page;
 }
 template <>
@@ -139,7 +152,7 @@ template <>
 Ready longest<Ready>() {
   Ready ready;
   ready.error.message = text();
-  ready.peers.resize(kRanks / kProcesses);
+  ready.peers.resize(run.ranks / run.processes);
   return ready;
 }
 // What check_length() admits, with the longest names.
@@ -220,7 +233,7 @@ void expect_short(std::size_t place) {
   caf::binary_serializer sink{fuzzing::actor_system(), bytes};
   Message message = longest<Message>();
   EXPECT_FALSE(sink(message));
-  EXPECT_LE(bytes.size(), kMostControlBytes) << "message " << place << " of ControlMessages";
+  EXPECT_LE(bytes.size(), run.most) << "message " << place << " of ControlMessages";
 }
 
 template <std::size_t... I>
@@ -230,6 +243,14 @@ void expect_all_short(std::index_sequence<I...>) {
 
 TEST(ControlMessages, TakeAtMost64KiBInARunOfAThousandRanks) {
   expect_all_short(std::make_index_sequence<std::tuple_size_v<fuzzing::ControlMessages>>());
+}
+
+// The most that `train` admits: less than what a process takes from another one.
+TEST(ControlMessages, TakeAtMostAQuarterMebibyteInTheLargestRun) {
+  static_assert(4 * (std::size_t{1} << 18) <= BaspGuard::kMostPayloadBytes);
+  const MeasuredRun before = std::exchange(run, {4096, 4096, std::size_t{1} << 18});
+  expect_all_short(std::make_index_sequence<std::tuple_size_v<fuzzing::ControlMessages>>());
+  run = before;
 }
 
 // Of a user who gives too much: nothing of it is sent.

@@ -232,5 +232,25 @@ print("whole")
   EXPECT_EQ(result.out, "whole\n");
 }
 
+// Around the ends of chunks, too.
+TEST(PickleDict, ChunksHaveTheSameBytes) {
+  const StateDict state = state_of_every_kind();
+  const std::vector<char> bytes = to_bytes(state);
+  const auto all = static_cast<std::int64_t>(bytes.size());
+  for (const std::int64_t length :
+       {std::int64_t{1}, std::int64_t{7}, std::int64_t{4096}, all - 1, all, all + 1, 3 * all}) {
+    std::vector<char> together;
+    std::int64_t parts = 0;
+    for (const FrozenTensor& chunk : to_chunks(state, length)) {
+      const auto* begin = reinterpret_cast<const char*>(chunk.data<std::uint8_t>());
+      together.insert(together.end(), begin, begin + chunk.numel());
+      EXPECT_EQ(chunk.numel(), std::min(length, all - parts * length)) << length;
+      ++parts;
+    }
+    EXPECT_TRUE(together == bytes) << length;
+    EXPECT_EQ(parts, (all + length - 1) / length);
+  }
+}
+
 }  // namespace pickle_dict_test
 }  // namespace grapevine

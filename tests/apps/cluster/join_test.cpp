@@ -102,6 +102,37 @@ class Job : public testing::Test {
     return found;
   }
 
+  // The numbers of the sockets that a process has open, as the kernel writes them.
+  static std::set<std::string> sockets_of(const Process& process) {
+    std::set<std::string> numbers;
+    std::error_code gone;
+    const fs::path descriptors = "/proc/" + std::to_string(process.pid()) + "/fd";
+    for (const auto& entry : fs::directory_iterator(descriptors, gone)) {
+      const std::string target = fs::read_symlink(entry.path(), gone).string();
+      const std::string kind = "socket:[";
+      if (target.rfind(kind, 0) == 0)
+        numbers.insert(target.substr(kind.size(), target.size() - kind.size() - 1));
+    }
+    return numbers;
+  }
+  // Local addresses of all sockets of a process that listen over TCP.
+  static std::multiset<std::string> listeners_of(const Process& process) {
+    const std::set<std::string> sockets = sockets_of(process);
+    std::multiset<std::string> found;
+    for (const std::string table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+      std::ifstream file(table);
+      for (std::string line; std::getline(file, line);) {
+        std::istringstream words(line);
+        std::vector<std::string> columns;
+        for (std::string word; words >> word;) columns.push_back(word);
+        // Number, local, remote, state, queues, timer, retransmissions, user, time-out, socket.
+        if (columns.size() > 9 && columns[3] == "0A" && sockets.count(columns[9]) > 0)
+          found.insert(columns[1].substr(0, columns[1].find(':')));
+      }
+    }
+    return found;
+  }
+
   const std::uint16_t port_ = free_port();
   TemporaryDirectory folder_;
 };
@@ -110,6 +141,48 @@ TEST_F(Job, OfOneMachineListensOnLoopbackAlone) {
   const auto head = start(0, 2, {"--join-timeout", "100"});
   ASSERT_TRUE(head->wait_for_output("to join at")) << head->so_far().describe();
   EXPECT_EQ(listeners(), std::set<std::string>{"0100007F"});
+}
+
+// The rendezvous, the data of each process, and the figures for Prometheus.
+TEST_F(Job, OfOneMachineHasNoListenerThatOthersReach) {
+  const auto head = start(0, 2, with(endless(), {"--metrics-port", "0"}));
+  const auto other = start(1, 2, endless());
+  ASSERT_TRUE(trains()) << head->so_far().describe();
+  const auto of_head = listeners_of(*head), of_other = listeners_of(*other);
+  EXPECT_EQ(of_head.size(), 3U);
+  EXPECT_EQ(of_other.size(), 1U);
+  EXPECT_EQ(of_head.count("0100007F"), of_head.size());
+  EXPECT_EQ(of_other.count("0100007F"), of_other.size());
+  EXPECT_EQ(head->so_far().err.find("has no secret"), std::string::npos)
+      << head->so_far().describe();
+}
+
+// Of a job whose head's name has no address yet, and may be that of another machine: the data
+// listener of the other process awaits connections at all addresses. On one machine it does not.
+TEST_F(Job, OfOneMachineListensOnLoopbackWhereTheHeadsNameHasNoAddress) {
+  const std::string name = "no.such.host.invalid";
+  const auto alone = start(1, 2, {"--join-timeout", "100"},
+                           {"MASTER_ADDR=" + name, "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"});
+  ASSERT_TRUE(alone->wait_for_output("waiting for process 0")) << alone->so_far().describe();
+  const auto found = listeners_of(*alone);
+  EXPECT_EQ(found, std::multiset<std::string>{"0100007F"});
+}
+
+// A launcher that makes no secret, and an address that other machines may reach.
+TEST_F(Job, WarnsWhereItListensForOthersWithoutASecret) {
+  const std::vector<std::string> everywhere = {"GRAPEVINE_LISTEN_HOST=0.0.0.0"};
+  const std::string warning =
+      "listens on all interfaces, port " + std::to_string(port_) + ", and this job has no secret";
+  {
+    const auto head = start(0, 2, {"--join-timeout", "100"}, everywhere);
+    ASSERT_TRUE(head->wait_for_output("to join at")) << head->so_far().describe();
+    EXPECT_NE(head->so_far().err.find(warning), std::string::npos) << head->so_far().describe();
+    EXPECT_NE(head->so_far().err.find("Set GRAPEVINE_JOB_TOKEN to"), std::string::npos);
+  }
+  const auto head = start(0, 2, {"--join-timeout", "100"},
+                          with(everywhere, {"GRAPEVINE_JOB_TOKEN=the job's own"}));
+  ASSERT_TRUE(head->wait_for_output("to join at")) << head->so_far().describe();
+  EXPECT_EQ(head->so_far().err.find("has no secret"), std::string::npos);
 }
 
 // The kernel keeps the connections of a head that was killed, and with them, if nothing is done,

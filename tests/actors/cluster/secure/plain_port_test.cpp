@@ -93,7 +93,18 @@ TEST_F(PlainPort, AMessageOfFourGigabytesIsDroppedWithALineOfItsOwn) {
   const FileDescriptor socket = connected();
   send_bytes(socket, greeting_and_header(0xffffffffU));
   EXPECT_TRUE(ends(socket));
-  EXPECT_TRUE(log_.wait_for({"control: dropped a connection from 127.0.0.1", "64 MiB"}))
+  EXPECT_TRUE(log_.wait_for({"control: dropped a connection from 127.0.0.1", "1 MiB"}))
+      << log_.text();
+  expect_unharmed();
+}
+
+// Of this process and of others; a long one is no reason to end the connection.
+TEST_F(PlainPort, ALongMessageHasALineForEachConnection) {
+  EXPECT_EQ(there_.ask(proxy_, std::string(60'000, 'x')).size(), 60'000U);
+  EXPECT_EQ(log_.count({"control: a message of"}), 0U) << log_.text();
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(there_.ask(proxy_, std::string(100'000, 'x')).size(), 100'000U);
+  EXPECT_EQ(log_.count({"[warning] control: a message of 100", "longer than 64 KiB"}), 1U)
       << log_.text();
   expect_unharmed();
 }
