@@ -41,6 +41,16 @@ std::uint64_t placement_digest(const Placement& placement) {
   return fnv1a({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
+std::string link_proof(const JobToken& token, std::string_view transport,
+                       std::string_view statement, const LinkEnd& dialler,
+                       const LinkEnd& listener) {
+  const std::string key(reinterpret_cast<const char*>(token.data()), token.size());
+  const auto text = [](const LinkEnd& end) {
+    return fmt::format("{} {} {}", end.process, end.placement, end.nonce);
+  };
+  return mac_of(key, {transport, statement, text(dialler), text(listener)});
+}
+
 Expected<void> check_processes(const std::vector<std::string>& addresses,
                                const Placement& placement) {
   const std::int32_t processes = placement.processes();

@@ -3,15 +3,18 @@
 #pragma once
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "messages/expected.hpp"
 #include "net/cancelled.hpp"
 #include "net/placement.hpp"
+#include "net/token.hpp"
 
 namespace grapevine {
 
@@ -29,6 +32,30 @@ enum class Refusal : std::int32_t {
 std::string describe(Refusal refusal);
 
 std::uint64_t placement_digest(const Placement& placement);
+
+// A process that greets others: the same for all links of a transport.
+struct LinkIdentity {
+  std::int32_t process = 0;
+  std::uint64_t placement = 0;  // placement_digest()
+  JobToken token{};
+};
+
+inline constexpr std::size_t kNonceDigits = 2 * kNonceBytes;
+inline constexpr std::size_t kProofDigits = 64;
+
+// One end of a connection, as a proof covers it. The dialler proves itself before it knows the
+// process at the other end: that one is -1 then.
+struct LinkEnd {
+  std::int32_t process = -1;
+  std::uint64_t placement = 0;
+  std::string nonce;  // random, for this connection alone
+};
+
+// The proof of one end that it knows the job's token: an HMAC under it of both ends, of
+// kProofDigits hexadecimal digits. `statement`: the side of the end that proves itself, and what it
+// says beyond its description, so that no proof is valid in another place.
+std::string link_proof(const JobToken& token, std::string_view transport,
+                       std::string_view statement, const LinkEnd& dialler, const LinkEnd& listener);
 
 // The arguments of RemoteTransport::connect(). Errors: bad_input.
 Expected<void> check_processes(const std::vector<std::string>& addresses,

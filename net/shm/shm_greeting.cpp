@@ -26,12 +26,10 @@ Error bad_greeting(std::string what) { return {Errc::protocol, std::move(what)};
 
 std::array<char, kProofDigits> proof(const char* side, const JobToken& token,
                                      const ShmHello& dialer, const ShmHello& acceptor) {
-  const std::string key(reinterpret_cast<const char*>(token.data()), token.size());
-  const auto text = [](const ShmHello& h) {
-    return fmt::format("{} {} {}", h.process, h.placement,
-                       std::string_view(h.nonce.data(), h.nonce.size()));
+  const auto end = [](const ShmHello& h) {
+    return LinkEnd{h.process, h.placement, {h.nonce.data(), h.nonce.size()}};
   };
-  const std::string mac = mac_of(key, {"shared memory", side, text(dialer), text(acceptor)});
+  const std::string mac = link_proof(token, "shared memory", side, end(dialer), end(acceptor));
   std::array<char, kProofDigits> digits{};
   std::copy_n(mac.begin(), std::min(mac.size(), digits.size()), digits.begin());
   return digits;
@@ -53,8 +51,8 @@ bool may_pass(Refusal refusal) {
          refusal == Refusal::lower_process;
 }
 
-Expected<void> check_acceptor(const ShmHello& answer, const ShmHello& own, const Identity& identity,
-                              std::int32_t process) {
+Expected<void> check_acceptor(const ShmHello& answer, const ShmHello& own,
+                              const LinkIdentity& identity, std::int32_t process) {
   if (!is_equal(answer.proof, proof_of_acceptor(identity.token, own, answer)))
     return bad_greeting(describe(Refusal::other_job));
   if (answer.placement != own.placement) return bad_greeting(describe(Refusal::other_placement));
@@ -64,7 +62,7 @@ Expected<void> check_acceptor(const ShmHello& answer, const ShmHello& own, const
   return {};
 }
 
-Expected<LinkParts> greet(FileDescriptor socket, const Identity& identity, std::int32_t process,
+Expected<LinkParts> greet(FileDescriptor socket, const LinkIdentity& identity, std::int32_t process,
                           Clock::time_point deadline, const Cancelled& cancelled, bool joins) {
   if (!is_same_user(socket.get())) return bad_greeting("it runs as another user");
   const ShmHello own = make_hello(identity);
@@ -92,7 +90,7 @@ Expected<LinkParts> greet(FileDescriptor socket, const Identity& identity, std::
 
 }  // namespace
 
-ShmHello make_hello(const Identity& own) {
+ShmHello make_hello(const LinkIdentity& own) {
   ShmHello hello;
   hello.codec = kCodecVersion;
   hello.process = own.process;
@@ -150,7 +148,7 @@ Expected<LinkParts> join_ends(FileDescriptor socket, Ends own, Packet packet) {
   return parts;
 }
 
-Expected<LinkParts> dial(const std::string& name, const Identity& own, std::int32_t process,
+Expected<LinkParts> dial(const std::string& name, const LinkIdentity& own, std::int32_t process,
                          Clock::time_point deadline, const Cancelled& cancelled, bool joins) {
   for (Clock::duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     Error why;

@@ -26,9 +26,6 @@ namespace grapevine::shm {
 
 using Clock = std::chrono::steady_clock;
 
-inline constexpr std::size_t kNonceDigits = 2 * kNonceBytes;
-inline constexpr std::size_t kProofDigits = 64;
-
 struct ShmHello {
   static constexpr std::uint32_t kMagic = 0x4D535647;  // "GVSM" in memory order
   static constexpr std::uint16_t kVersion = 1;
@@ -51,14 +48,7 @@ struct Answer {
   Refusal refusal = Refusal::none;
 };
 
-// The process that greets; constant for a transport.
-struct Identity {
-  std::int32_t process = 0;
-  std::uint64_t placement = 0;
-  JobToken token{};
-};
-
-ShmHello make_hello(const Identity& own);
+ShmHello make_hello(const LinkIdentity& own);
 // Errors (protocol): another program or version.
 Expected<ShmHello> read_hello(const Packet& packet);
 std::array<char, kProofDigits> proof_of_acceptor(const JobToken& token, const ShmHello& dialer,
@@ -93,7 +83,7 @@ Expected<LinkParts> join_ends(FileDescriptor socket, Ends own, Packet packet);
 
 // Connects to `name` and greets, again and again until `deadline`, as tcp's dial() does. Errors
 // (timeout, protocol; failed: cancelled): the reason alone.
-Expected<LinkParts> dial(const std::string& name, const Identity& own, std::int32_t process,
+Expected<LinkParts> dial(const std::string& name, const LinkIdentity& own, std::int32_t process,
                          Clock::time_point deadline, const Cancelled& cancelled, bool joins);
 
 }  // namespace grapevine::shm

@@ -18,10 +18,10 @@ class ShmLinks : public ProcessLinks {
       : ProcessLinks(placement, std::move(names), absent),
         own_{own_process(), ProcessLinks::placement(), token} {}
 
-  const Identity& own() const { return own_; }
+  const LinkIdentity& own() const { return own_; }
 
  private:
-  const Identity own_;
+  const LinkIdentity own_;
 };
 
 }  // namespace grapevine::shm

@@ -104,14 +104,13 @@ Expected<void> TcpTransport::dial_others(const std::vector<std::string>& address
                                          const std::vector<std::string>& names,
                                          Clock::time_point deadline, Duration timeout,
                                          const ConnectOptions& options) {
-  const tcp::Hello hello{placement().own_process, Refusal::none, options.token,
-                         placement_digest(placement())};
+  const LinkIdentity own{placement().own_process, placement_digest(placement()), options.token};
   const std::int32_t end = options.joins ? placement().processes() : placement().own_process;
   for (std::int32_t p = 0; p < end; ++p) {
     if (p == placement().own_process || options.is_absent(p)) continue;
     const auto i = static_cast<std::size_t>(p);
     Expected<std::unique_ptr<tcp::Stream>> stream =
-        tcp::dial(addresses[i], hello, p, deadline, options.cancelled_or_lost(p), options.joins,
+        tcp::dial(addresses[i], own, p, deadline, options.cancelled_or_lost(p), options.joins,
                   tls_.get(), placement().host_of[i]);
     if (!stream && options.is_lost(p)) {
       router().process_absent(p);

@@ -43,10 +43,10 @@ Connection::Connection(asio::io_context& loop, std::shared_ptr<Stream> stream,
 
 Connection::~Connection() { close(); }
 
-void Connection::await_hello(Clock::duration timeout) {
+void Connection::await_greeting(Clock::duration timeout) {
   greeting_timer_.expires_after(timeout);
   greeting_timer_.async_wait([self = shared_from_this()](std::error_code cancelled) {
-    if (!cancelled && (self->state_ == State::handshake || self->state_ == State::greeting))
+    if (!cancelled && self->state_ < State::held)
       self->owner_.on_failed(*self, "it did not identify itself in time");
   });
   on_readable();
@@ -158,7 +158,8 @@ bool Connection::read_once() {
     case State::handshake:
       return read_handshake();
     case State::greeting:
-      return read_hello();
+    case State::proving:
+      return read_greeting();
     case State::held:
       return read_held();
     case State::open:
@@ -194,16 +195,25 @@ bool Connection::read_handshake() {
   return !moved.blocked;
 }
 
-bool Connection::read_hello() {
-  std::array<std::byte, kHelloBytes> bytes{};
-  const iovec part{bytes.data(), kHelloBytes - greeting_.size()};
+bool Connection::read_greeting() {
+  const std::size_t wanted = state_ == State::greeting ? kHelloBytes : kProofBytes;
+  std::array<std::byte, std::max(kHelloBytes, kProofBytes)> bytes{};
+  const iovec part{bytes.data(), wanted - greeting_.size()};
   const Moved moved = stream_->read(&part, 1);
   greeting_.insert(greeting_.end(), bytes.begin(), bytes.begin() + moved.bytes);
-  if (greeting_.size() == kHelloBytes) {
-    state_ = State::held;
-    owner_.on_hello(*this, greeting_.data());
-  }
+  if (greeting_.size() == wanted) take_greeting();
   return after(moved);
+}
+
+void Connection::take_greeting() {
+  const std::vector<std::byte> bytes = std::exchange(greeting_, {});
+  if (state_ == State::greeting) {
+    state_ = State::proving;
+    owner_.on_hello(*this, bytes.data());
+  } else {
+    state_ = State::held;
+    owner_.on_proof(*this, bytes.data());
+  }
 }
 
 bool Connection::read_held() {

@@ -23,7 +23,9 @@ class Connection;
 class ConnectionOwner {
  public:
   virtual ~ConnectionOwner() = default;
+  // kHelloBytes, then kProofBytes (tcp_greeting.hpp).
   virtual void on_hello(Connection& connection, const std::byte* hello) = 0;
+  virtual void on_proof(Connection& connection, const std::byte* proof) = 0;
   // The other side violates the protocol, or is too late, or this process fails at its bytes.
   virtual void on_failed(Connection& connection, const std::string& why) = 0;
   virtual void on_closed(Connection& connection) = 0;
@@ -32,15 +34,15 @@ class ConnectionOwner {
 // All calls are on the event loop, except those of OutboxLoop.
 class Connection final : public OutboxLoop, public std::enable_shared_from_this<Connection> {
  public:
-  // greeting: a Hello is awaited, maybe behind the stream's own handshake; held: it waits for the
-  // answer; draining: bytes that arrive are discarded until the end.
-  enum class State { handshake, greeting, held, open, draining, closed };
+  // greeting: a Hello is awaited, maybe behind the stream's own handshake; proving: then a Proof;
+  // held: it waits for the answer; draining: bytes that arrive are discarded until the end.
+  enum class State { handshake, greeting, proving, held, open, draining, closed };
 
   Connection(asio::io_context& loop, std::shared_ptr<Stream> stream, ConnectionOwner& owner);
   ~Connection() override;
 
-  // Awaits a Hello, for as long as `timeout`.
-  void await_hello(Clock::duration timeout);
+  // Awaits a Hello and a Proof, for as long as `timeout` together.
+  void await_greeting(Clock::duration timeout);
   // From now on frames of that process are read. The first call on a connection that was dialled.
   void open(std::int32_t process, RankRouter& router, const CodecLimits& limits, ReceivePool& pool);
   // The rest of the outbox is sent, then the end; the owner learns when the other side ends.
@@ -54,7 +56,8 @@ class Connection final : public OutboxLoop, public std::enable_shared_from_this<
   State state() const { return state_; }
   bool is_open() const { return state_ == State::open; }
   std::int32_t process() const { return process_; }
-  Hello hello;  // valid in `held`
+  Nonces nonces;  // valid from `proving` on
+  Proof proof;    // valid from `held` on
   Outbox& outbox() { return outbox_; }
   Clock::time_point last_received() const { return last_received_; }
   void count_as_received(Clock::time_point now) { last_received_ = now; }
@@ -74,11 +77,12 @@ class Connection final : public OutboxLoop, public std::enable_shared_from_this<
   // Each returns false where nothing more can be read now.
   bool read_once();
   bool read_handshake();
-  bool read_hello();
+  bool read_greeting();
   bool read_held();
   bool read_frames();
   bool discard();
   bool after(const Moved& moved);
+  void take_greeting();
   void consume(std::size_t in_payload, std::size_t in_buffer);
   void say_goodbye();
 
@@ -91,7 +95,7 @@ class Connection final : public OutboxLoop, public std::enable_shared_from_this<
   Outbox outbox_;
 
   State state_ = State::handshake;
-  std::vector<std::byte> greeting_;  // the received part of it
+  std::vector<std::byte> greeting_;  // what has arrived of a Hello or Proof
   std::int32_t process_ = -1;        // valid from open() on
   std::optional<Receiver> receiver_;
   std::optional<FrameReader> reader_;

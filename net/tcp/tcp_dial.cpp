@@ -153,18 +153,36 @@ Expected<void> read_all(Stream& stream, std::byte* bytes, std::size_t wanted,
   return {};
 }
 
-// The greeting is shorter than any socket buffer: one write takes all of it.
-Expected<Hello> exchange_hellos(Stream& stream, const Hello& own, Clock::time_point deadline,
-                                const Cancelled& cancelled) {
-  std::vector<std::byte> hello = encode_hello(own);
-  const iovec out{hello.data(), hello.size()};
+// A part of the greeting is shorter than any socket buffer: one write takes all of it.
+Expected<void> write_part(Stream& stream, std::vector<std::byte> part) {
+  const iovec out{part.data(), part.size()};
   const Moved sent = stream.write(&out, 1);
-  if (sent.bytes != hello.size())
-    return Error{Errc::io, sent.error.empty() ? "it takes no greeting" : sent.error};
+  if (sent.bytes == part.size()) return {};
+  return Error{Errc::io, sent.error.empty() ? "it takes no greeting" : sent.error};
+}
+
+Expected<Nonces> exchange_nonces(Stream& stream, Clock::time_point deadline,
+                                 const Cancelled& cancelled) {
+  const Hello own = make_hello();
+  const Expected<void> sent = write_part(stream, encode_hello(own));
+  if (!sent) return sent.error();
   std::array<std::byte, kHelloBytes> answer{};
   const auto read = read_all(stream, answer.data(), answer.size(), deadline, cancelled);
   if (!read) return read.error();
-  return decode_hello(answer.data());
+  const Expected<Hello> hello = decode_hello(answer.data());
+  if (!hello) return hello.error();
+  return Nonces{own.nonce, hello->nonce};
+}
+
+// The answer to `own`. The listener gives it once its own connect() has begun.
+Expected<Proof> exchange_proofs(Stream& stream, const Proof& own, Clock::time_point deadline,
+                                const Cancelled& cancelled) {
+  const Expected<void> sent = write_part(stream, encode_proof(own));
+  if (!sent) return sent.error();
+  std::array<std::byte, kProofBytes> answer{};
+  const auto read = read_all(stream, answer.data(), answer.size(), deadline, cancelled);
+  if (!read) return read.error();
+  return decode_proof(answer.data());
 }
 
 // Whether a process that refuses so may accept once it has learnt that this one returns.
@@ -173,14 +191,12 @@ bool may_pass(Refusal refusal) {
          refusal == Refusal::lower_process;
 }
 
-// `joins`: see dial().
-Expected<void> check_answer(const Hello& answer, const Hello& own, std::int32_t process,
+// Of a listener that has proved itself. `joins`: see dial().
+Expected<void> check_answer(const Proof& answer, const LinkIdentity& own, std::int32_t process,
                             bool joins) {
   if (answer.refusal != Refusal::none)
     return Error{joins && may_pass(answer.refusal) ? Errc::io : Errc::protocol,
                  describe(answer.refusal)};
-  if (!equal_tokens(answer.job, own.job))
-    return Error{Errc::protocol, describe(Refusal::other_job)};
   if (answer.placement != own.placement)
     return Error{Errc::protocol, describe(Refusal::other_placement)};
   if (answer.process != process)
@@ -190,16 +206,26 @@ Expected<void> check_answer(const Hello& answer, const Hello& own, std::int32_t 
   return {};
 }
 
-Expected<std::unique_ptr<Stream>> dial_once(const std::string& address, const Hello& own,
+Expected<void> greet(Stream& stream, const LinkIdentity& own, std::int32_t process,
+                     Clock::time_point deadline, const Cancelled& cancelled, bool joins) {
+  const Expected<Nonces> nonces = exchange_nonces(stream, deadline, cancelled);
+  if (!nonces) return nonces.error();
+  const Proof proof = proof_of_dialler(own, *nonces);
+  const Expected<Proof> answer = exchange_proofs(stream, proof, deadline, cancelled);
+  if (!answer) return answer.error();
+  if (!is_right_listener(*answer, own.token, *nonces, proof))
+    return Error{Errc::protocol, describe(Refusal::other_job)};
+  return check_answer(*answer, own, process, joins);
+}
+
+Expected<std::unique_ptr<Stream>> dial_once(const std::string& address, const LinkIdentity& own,
                                             std::int32_t process, Clock::time_point deadline,
                                             const Cancelled& cancelled, bool joins,
                                             const TlsContext* tls, const std::string& host) {
   auto stream = shaken_stream(address, deadline, cancelled, tls, host);
   if (!stream) return stream;
-  const Expected<Hello> answer = exchange_hellos(**stream, own, deadline, cancelled);
-  if (!answer) return answer.error();
-  const Expected<void> checked = check_answer(*answer, own, process, joins);
-  if (!checked) return checked.error();
+  const Expected<void> greeted = greet(**stream, own, process, deadline, cancelled, joins);
+  if (!greeted) return greeted.error();
   return stream;
 }
 
@@ -279,7 +305,7 @@ bool answers_with_tls(FileDescriptor socket, Clock::duration timeout, const Canc
   return size == 2 && head[0] == kAlert && head[1] == kMajorVersion;
 }
 
-Expected<std::unique_ptr<Stream>> dial(const std::string& address, const Hello& own,
+Expected<std::unique_ptr<Stream>> dial(const std::string& address, const LinkIdentity& own,
                                        std::int32_t process, Clock::time_point deadline,
                                        const Cancelled& cancelled, bool joins,
                                        const TlsContext* tls, const std::string& host) {

@@ -49,13 +49,13 @@ struct Probe {
 Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::duration timeout,
                       const Cancelled& cancelled = nullptr);
 
-// Connects, greets, and reads the answer, again and again until `deadline`. A refusal and an answer
+// Connects and greets (tcp_greeting.hpp), again and again until `deadline`. A refusal and an answer
 // that no retry would change end it at once; `joins`: the others may have yet to learn that this
 // process returns, so their refusals change. `tls`: null: without encryption. `host`: the name of
 // the process's machine, which its certificate may have in place of the address; empty: none known.
 // Errors (timeout, protocol, bad_input; failed: cancelled): the reason alone, without the name of
 // the process.
-Expected<std::unique_ptr<Stream>> dial(const std::string& address, const Hello& own,
+Expected<std::unique_ptr<Stream>> dial(const std::string& address, const LinkIdentity& own,
                                        std::int32_t process, Clock::time_point deadline,
                                        const Cancelled& cancelled = nullptr, bool joins = false,
                                        const TlsContext* tls = nullptr,

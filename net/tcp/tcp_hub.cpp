@@ -15,9 +15,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Clock::duration kHelloTimeout = 10s;
+constexpr Clock::duration kGreetingTimeout = 10s;
 constexpr Clock::duration kStallCheck = 20ms;
-// Connections without a Hello; further ones are refused.
+// Connections without a proof; further ones are refused.
 constexpr std::ptrdiff_t kMaxUnauthenticated = 256;
 
 }  // namespace
@@ -68,7 +68,7 @@ void Hub::greet(FileDescriptor socket) {
   if (unauthenticated >= kMaxUnauthenticated)
     return end(c, "there are too many unauthenticated connections");
   try {
-    c.await_hello(kHelloTimeout);
+    c.await_greeting(kGreetingTimeout);
   } catch (const std::exception&) {
     erase(c);
     throw;
@@ -85,25 +85,33 @@ Connection* Hub::find_process(std::int32_t process) {
   return nullptr;
 }
 
+// A process of another version gets an answer too, which names that of this one.
 void Hub::on_hello(Connection& c, const std::byte* data) {
   const Expected<Hello> hello = decode_hello(data);
+  if (is_of_this_protocol(data)) {
+    const Hello own = make_hello();
+    c.nonces.listener = own.nonce;
+    c.outbox().add({encode_hello(own), {}});
+    c.outbox().pump_all();
+  }
   if (!hello) return end(c, hello.error().message);
-  if (hello->refusal != Refusal::none) return end(c, "its greeting is damaged");
-  c.hello = *hello;
+  c.nonces.dialler = hello->nonce;
+}
+
+void Hub::on_proof(Connection& c, const std::byte* data) {
+  const Expected<Proof> proof = decode_proof(data);
+  if (!proof) return end(c, proof.error().message);
+  if (proof->refusal != Refusal::none) return end(c, "its greeting is damaged");
+  c.proof = *proof;
   if (router_ != nullptr) answer(c);  // else start() does
 }
 
 void Hub::answer(Connection& c) {
-  const Refusal why = links_->judge(c.hello);
-  if (why != Refusal::none) return refuse(c, why);
-  c.outbox().add({encode_hello(links_->own_hello()), {}});
-  open(c, c.hello.process);
-}
-
-void Hub::refuse(Connection& c, Refusal why) {
-  c.outbox().add({encode_hello(links_->own_hello(why)), {}});
+  const Proof own = links_->answer(c.proof, c.nonces);
+  c.outbox().add({encode_proof(own), {}});
+  if (own.refusal == Refusal::none) return open(c, c.proof.process);
   c.outbox().pump_all();
-  end(c, describe(why));
+  end(c, describe(own.refusal));
 }
 
 // Messages that wait for an earlier connection of the process are dropped first. The answer to a

@@ -51,6 +51,7 @@ class Hub final : public ConnectionOwner {
   void fail(const std::exception_ptr& problem);
 
   void on_hello(Connection& c, const std::byte* hello) override;
+  void on_proof(Connection& c, const std::byte* proof) override;
   void on_failed(Connection& c, const std::string& why) override { end(c, why); }
   void on_closed(Connection& c) override;
 
@@ -61,7 +62,6 @@ class Hub final : public ConnectionOwner {
   Connection* find_process(std::int32_t process);
   void answer(Connection& c);
   void open(Connection& c, std::int32_t process);
-  void refuse(Connection& c, Refusal why);
   void beat();
   void end(Connection& c, const std::string& why);
   void erase(Connection& c);

@@ -7,31 +7,27 @@
 
 #include "net/process_links.hpp"
 #include "net/tcp/tcp_greeting.hpp"
-#include "net/token.hpp"
 
 namespace grapevine::tcp {
 
 // The event loop changes them, connect() waits for them. Thread-safe.
 class Links : public ProcessLinks {
  public:
-  // `token`: a connection must know it.
+  // `token`: a connection must prove that it knows it.
   Links(const Placement& placement, std::vector<std::string> names, const JobToken& token,
         const std::vector<std::int32_t>& absent = {})
-      : ProcessLinks(placement, std::move(names), absent), token_(token) {}
+      : ProcessLinks(placement, std::move(names), absent),
+        own_{own_process(), ProcessLinks::placement(), token} {}
 
-  // A process without the token must not learn it.
-  Hello own_hello(Refusal refusal = Refusal::none) const {
-    return {own_process(), refusal, refusal == Refusal::other_job ? JobToken{} : token_,
-            placement()};
-  }
-  // The answer to the greeting of a process that connects.
-  Refusal judge(const Hello& hello) {
-    if (!equal_tokens(hello.job, token_)) return Refusal::other_job;
-    return ProcessLinks::judge(hello.process, hello.placement);
+  // The answer to the proof of a process that connects. One without the token learns the refusal
+  // alone.
+  Proof answer(const Proof& dialler, const Nonces& nonces) {
+    if (!is_right_dialler(dialler, own_.token, nonces)) return {0, Refusal::other_job, 0, {}};
+    return proof_of_listener(own_, judge(dialler.process, dialler.placement), nonces, dialler);
   }
 
  private:
-  const JobToken token_;
+  const LinkIdentity own_;
 };
 
 }  // namespace grapevine::tcp

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,27 +20,70 @@
 namespace grapevine {
 namespace greeting_test {
 
-TEST(TcpGreeting, WhatDecodesEncodesToTheSameBytes) {
-  tcp::Hello hello;
-  hello.process = 3;
-  for (std::size_t i = 0; i < hello.job.size(); ++i)
-    hello.job[i] = static_cast<std::byte>(0x11 * (i + 1));
-  hello.placement = 0xfedcba9876543210ULL;
-  const std::vector<std::byte> sent = tcp::encode_hello(hello);
-  ASSERT_EQ(sent.size(), tcp::kHelloBytes);
-  ASSERT_TRUE(tcp::decode_hello(sent.data()).ok());
+// The number of damaged copies of `sent` that are refused.
+template <class Decode, class Encode>
+int refused_of_damaged(const std::vector<std::byte>& sent, Decode decode, Encode encode) {
+  EXPECT_TRUE(decode(sent.data()).ok());
   int refused = 0;
   for (std::size_t at = 0; at < sent.size(); ++at)
     for (const std::byte flip : {std::byte{1}, std::byte{0x80}}) {
       std::vector<std::byte> bytes = sent;
       bytes[at] ^= flip;
-      const auto decoded = tcp::decode_hello(bytes.data());
+      const auto decoded = decode(bytes.data());
       refused += !decoded;
       if (decoded) {
-        EXPECT_EQ(tcp::encode_hello(*decoded), bytes) << "byte " << at;
+        EXPECT_EQ(encode(*decoded), bytes) << "byte " << at;
       }
     }
-  EXPECT_GT(refused, 16);
+  return refused;
+}
+
+TEST(TcpGreeting, WhatDecodesEncodesToTheSameBytes) {
+  const std::vector<std::byte> hello = tcp::encode_hello(tcp::make_hello());
+  ASSERT_EQ(hello.size(), tcp::kHelloBytes);
+  constexpr int kMagicVersionsAndZeros = 16;
+  EXPECT_EQ(refused_of_damaged(hello, tcp::decode_hello, tcp::encode_hello),
+            2 * kMagicVersionsAndZeros);
+  const std::vector<std::byte> proof =
+      tcp::encode_proof({3, Refusal::too_late, 0xfedcba9876543210ULL, std::string(64, 'a')});
+  ASSERT_EQ(proof.size(), tcp::kProofBytes);
+  constexpr int kSignOfProcess = 1;
+  EXPECT_EQ(refused_of_damaged(proof, tcp::decode_proof, tcp::encode_proof), kSignOfProcess);
+}
+
+// Each changes one thing of a connection or of an end.
+TEST(TcpGreeting, AProofIsOfOneConnectionAndOneEnd) {
+  const JobToken token = {std::byte{1}}, other_token = {std::byte{2}};
+  const tcp::Nonces nonces{tcp::make_hello().nonce, tcp::make_hello().nonce};
+  const tcp::Nonces new_dialler{tcp::make_hello().nonce, nonces.listener};
+  const tcp::Nonces new_listener{nonces.dialler, tcp::make_hello().nonce};
+  const tcp::Nonces exchanged{nonces.listener, nonces.dialler};
+  const tcp::Proof dialler = tcp::proof_of_dialler({2, 7, token}, nonces);
+  const tcp::Proof listener = tcp::proof_of_listener({1, 7, token}, Refusal::none, nonces, dialler);
+  EXPECT_TRUE(tcp::is_right_dialler(dialler, token, nonces));
+  EXPECT_TRUE(tcp::is_right_listener(listener, token, nonces, dialler));
+  EXPECT_FALSE(tcp::is_right_dialler(dialler, other_token, nonces));
+  EXPECT_FALSE(tcp::is_right_listener(listener, other_token, nonces, dialler));
+  for (const tcp::Nonces& other : {new_dialler, new_listener, exchanged}) {
+    EXPECT_FALSE(tcp::is_right_dialler(dialler, token, other));
+    EXPECT_FALSE(tcp::is_right_listener(listener, token, other, dialler));
+  }
+  EXPECT_FALSE(tcp::is_right_dialler(listener, token, nonces)) << "it is of the other end";
+  EXPECT_FALSE(tcp::is_right_listener(dialler, token, nonces, dialler));
+  EXPECT_FALSE(
+      tcp::is_right_listener(listener, token, nonces, tcp::proof_of_dialler({3, 7, token}, nonces)))
+      << "it answers another process";
+  for (const auto& damage : std::vector<std::function<void(tcp::Proof&)>>{
+           [](tcp::Proof& p) { p.process += 1; }, [](tcp::Proof& p) { p.placement += 1; },
+           [](tcp::Proof& p) { p.refusal = Refusal::too_late; },
+           [](tcp::Proof& p) { p.mac.clear(); }, [](tcp::Proof& p) { p.mac.back() ^= 1; }}) {
+    tcp::Proof damaged = dialler;
+    damage(damaged);
+    EXPECT_FALSE(tcp::is_right_dialler(damaged, token, nonces));
+    damaged = listener;
+    damage(damaged);
+    EXPECT_FALSE(tcp::is_right_listener(damaged, token, nonces, dialler));
+  }
 }
 
 TEST(UcxAddress, EveryDamagedByteIsNoticed) {

@@ -35,7 +35,7 @@ Bytes random_bytes(Rng& rng, std::size_t count) {
   return bytes;
 }
 
-shm::Identity identity(std::int32_t process, std::int32_t processes, const JobToken& token = kJob) {
+LinkIdentity identity(std::int32_t process, std::int32_t processes, const JobToken& token = kJob) {
   return {process, placement_digest(one_each(process, processes)), token};
 }
 

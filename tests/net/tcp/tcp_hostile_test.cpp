@@ -63,8 +63,12 @@ FileDescriptor plain_connection(const std::string& address) {
 }
 
 Bytes unauthenticated_bytes(Rng& rng) {
-  Bytes bytes = tcp::encode_hello({static_cast<std::int32_t>(rng() % 3), Refusal::none, kJob,
-                                   placement_digest(one_each(0, 2))});
+  // Its proof is of no nonce that the listener has sent.
+  Bytes bytes = tcp::encode_hello(tcp::make_hello());
+  const LinkIdentity claimed{static_cast<std::int32_t>(rng() % 3), placement_digest(one_each(0, 2)),
+                             kJob};
+  const Bytes proof = tcp::encode_proof(tcp::proof_of_dialler(claimed, {}));
+  bytes.insert(bytes.end(), proof.begin(), proof.end());
   switch (rng() % 4) {
     case 0:
       return random_bytes(rng, rng() % 3000);
@@ -120,21 +124,21 @@ TEST(TcpHostile, UnauthenticatedConnectionsDoNotDelayTheStart) {
 }
 
 // An unauthenticated process may know versions, sizes and indexes, but not the job's token.
-TEST(TcpHostile, WithoutTheTokenNobodyTakesAPlaceOrLearnsIt) {
+TEST(TcpHostile, WithoutTheTokenNobodyTakesAPlace) {
   const LogLines log;
   auto first = make();
   auto second = make();
   auto third = make();
   const std::vector<std::string> addresses = {first->address(), second->address(),
                                               third->address()};
-  const auto greeting = [](std::int32_t process, const JobToken& token) {
-    return tcp::Hello{process, Refusal::none, token, placement_digest(one_each(0, 3))};
+  const auto identity = [](std::int32_t process, const JobToken& token) {
+    return LinkIdentity{process, placement_digest(one_each(0, 3)), token};
   };
   std::vector<std::future<Expected<std::unique_ptr<tcp::Stream>>>> unauthenticated;
   for (const JobToken& token : {JobToken{}, kOtherJob})
     for (std::int32_t process = 0; process < 3; ++process)
       unauthenticated.push_back(std::async(std::launch::async, [&, process, token] {
-        return tcp::dial(addresses[1], greeting(process, token), 1, deadline());
+        return tcp::dial(addresses[1], identity(process, token), 1, deadline());
       }));
   // They greet before the job does.
   std::this_thread::sleep_for(200ms);
@@ -150,13 +154,6 @@ TEST(TcpHostile, WithoutTheTokenNobodyTakesAPlaceOrLearnsIt) {
     EXPECT_NE(refused.error().message.find("another job"), std::string::npos)
         << refused.error().message;
   }
-  // The refusal itself holds no token.
-  FileDescriptor curious = plain_connection(addresses[1]);
-  write_all(curious.get(), tcp::encode_hello(greeting(2, {})));
-  Bytes answer(tcp::kHelloBytes);
-  ASSERT_EQ(::recv(curious.get(), answer.data(), answer.size(), MSG_WAITALL),
-            static_cast<ssize_t>(answer.size()));
-  EXPECT_EQ(std::search(answer.begin(), answer.end(), kJob.begin(), kJob.end()), answer.end());
   EXPECT_TRUE(log.wait_for({"tcp: dropped a connection from 127.0.0.1", "another job"}))
       << log.text();
 }
@@ -168,8 +165,8 @@ TEST(TcpHostile, AProcessOfLowerIndexIsNotLetIn) {
   auto second = make();
   const std::vector<std::string> addresses = {first->address(), second->address()};
   auto caller = std::async(std::launch::async, [&] {
-    const tcp::Hello hello{0, Refusal::none, kJob, placement_digest(one_each(0, 2))};
-    return tcp::dial(addresses[1], hello, 1, deadline());
+    const LinkIdentity own{0, placement_digest(one_each(0, 2)), kJob};
+    return tcp::dial(addresses[1], own, 1, deadline());
   });
   std::this_thread::sleep_for(200ms);
   auto dialling = std::async(std::launch::async, [&] {
@@ -191,7 +188,7 @@ class WithPuppet {
     for (int p = 0; p < 2; ++p) transports_.push_back(make(options));
     const std::vector<std::string> addresses = {transports_[0]->address(),
                                                 transports_[1]->address(), "the puppet"};
-    const tcp::Hello hello{2, Refusal::none, kJob, placement_digest(one_each(2, 3))};
+    const LinkIdentity own{2, placement_digest(one_each(2, 3)), kJob};
     run_threads(3, [&](int p) {
       if (p < 2) {
         EXPECT_TRUE(
@@ -199,7 +196,7 @@ class WithPuppet {
         return;
       }
       for (int to = 0; to < 2; ++to) {
-        auto dialled = tcp::dial(addresses[to], hello, to, deadline());
+        auto dialled = tcp::dial(addresses[to], own, to, deadline());
         ASSERT_TRUE(dialled.ok()) << dialled.error().message;
         streams_[to] = std::move(*dialled);
       }

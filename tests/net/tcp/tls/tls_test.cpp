@@ -129,8 +129,8 @@ std::string error_of_dialling(const TcpOptions& options) {
   TcpWorld world(2, 1, with(usual()));
   auto a = attach(world.endpoint(0), 0);
   auto b = attach(world.endpoint(1), 1);
-  const tcp::Hello hello{1, Refusal::none, kJob, placement_digest(one_each(1, 2))};
-  const auto refused = tcp::dial(world.endpoint(0).address(), hello, 0, tcp::Clock::now() + 2s,
+  const LinkIdentity own{1, placement_digest(one_each(1, 2)), kJob};
+  const auto refused = tcp::dial(world.endpoint(0).address(), own, 0, tcp::Clock::now() + 2s,
                                  nullptr, false, options.tls.get());
   EXPECT_FALSE(refused.ok());
   world.endpoint(1).send(numbered(1, 0, 0));
@@ -158,8 +158,8 @@ TEST(TlsHostile, AnExpiredCertificateIsRefused) {
   const Context brief = expired_context(authority);
   const Context lasting = issued(authority);
   auto listening = make(with(lasting));
-  const tcp::Hello hello{1, Refusal::none, kJob, placement_digest(one_each(1, 2))};
-  const auto refused = tcp::dial(listening->address(), hello, 0, tcp::Clock::now() + kTimeout,
+  const LinkIdentity own{1, placement_digest(one_each(1, 2)), kJob};
+  const auto refused = tcp::dial(listening->address(), own, 0, tcp::Clock::now() + kTimeout,
                                  nullptr, false, brief.get());
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, Errc::protocol);
@@ -168,13 +168,13 @@ TEST(TlsHostile, AnExpiredCertificateIsRefused) {
 
 // The listening side has no TLS, or one of another authority.
 TEST(TlsHostile, ADiallingProcessChecksTheOtherSide) {
-  const tcp::Hello hello{1, Refusal::none, kJob, placement_digest(one_each(1, 2))};
+  const LinkIdentity own{1, placement_digest(one_each(1, 2)), kJob};
   auto plain = make();
-  const auto none = tcp::dial(plain->address(), hello, 0, tcp::Clock::now() + 300ms, nullptr, false,
-                              usual().get());
+  const auto none =
+      tcp::dial(plain->address(), own, 0, tcp::Clock::now() + 300ms, nullptr, false, usual().get());
   ASSERT_FALSE(none.ok());
   auto other = make(with(issued(tcp::Authority())));
-  const auto wrong = tcp::dial(other->address(), hello, 0, tcp::Clock::now() + kTimeout, nullptr,
+  const auto wrong = tcp::dial(other->address(), own, 0, tcp::Clock::now() + kTimeout, nullptr,
                                false, usual().get());
   ASSERT_FALSE(wrong.ok());
   EXPECT_EQ(wrong.error().code, Errc::protocol);
@@ -186,7 +186,7 @@ TEST(TlsHostile, GarbageEndsItsConnectionOnly) {
   auto first = make(with(usual()));
   auto second = make(with(usual()));
   const std::vector<std::string> addresses = {first->address(), second->address(), "the puppet"};
-  const tcp::Hello hello{2, Refusal::none, kJob, placement_digest(one_each(2, 3))};
+  const LinkIdentity own{2, placement_digest(one_each(2, 3)), kJob};
   std::vector<std::unique_ptr<tcp::Stream>> puppet(2);
   run_threads(3, [&](int p) {
     if (p < 2) {
@@ -195,7 +195,7 @@ TEST(TlsHostile, GarbageEndsItsConnectionOnly) {
       return;
     }
     for (std::size_t to = 0; to < 2; ++to) {
-      auto dialled = tcp::dial(addresses[to], hello, static_cast<std::int32_t>(to),
+      auto dialled = tcp::dial(addresses[to], own, static_cast<std::int32_t>(to),
                                tcp::Clock::now() + kTimeout, nullptr, false, usual().get());
       ASSERT_TRUE(dialled.ok()) << dialled.error().message;
       puppet[to] = std::move(*dialled);
