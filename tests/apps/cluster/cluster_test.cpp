@@ -216,14 +216,14 @@ class ClusterLosses : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Transports, ClusterLosses, testing::Values("tcp", "ucx", "shm"),
                          [](const auto& info) { return info.param; });
 
-// Over each wire sums of all, gossip, pairs, and sums of some or of groups. Each of them over
-// several wires; without wires, all presets (ChangedMembersRun).
+// Exchanges that ChangedProcesses, with all presets, does not have over that wire. Without wires:
+// ChangedMembersRun.
 const std::map<std::string, std::vector<std::string>> kLosing = {
-    {"tcp", {"ar", "d-psgd", "ad-psgd", "eager-majority", "topk"}},
-    {"ucx", {"ar", "sgp", "ad-psgd", "wagma", "local-sgd"}},
-    {"shm", {"topk", "sgp", "ad-psgd", "eager-majority", "wagma"}}};
+    {"tcp", {"ad-psgd"}},
+    {"ucx", {"ar", "wagma", "local-sgd"}},
+    {"shm", {"topk", "sgp", "eager-majority"}}};
 
-// One process for each kind of exchange dies, of four.
+// One process of four dies, and the others train to the end.
 TEST_P(ClusterLosses, TheOthersContinueWhereAProcessDies) {
   int dead = 0;
   for (const std::string& algorithm : kLosing.at(GetParam())) {
