@@ -28,7 +28,7 @@ TEST(LinkLoss, ALinkThatIsCutEndsTheRunByItsName) {
     const fs::path out = folder.path() / algorithm;
     const auto arguments =
         with(small_run(algorithm, out), {"--transport", "tcp", "--steps", "1000000", "--timeout",
-                                         "4", "--checkpoint-every", "0.5", "--min-ranks", "3"});
+                                         "10", "--checkpoint-every", "0.5", "--min-ranks", "3"});
     std::vector<std::unique_ptr<Process>> processes;
     for (int host = 0; host < kHosts; ++host)
       processes.emplace_back(new Process(network.start(host, arguments)));

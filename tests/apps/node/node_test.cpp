@@ -469,7 +469,7 @@ TEST_F(Nodes, ANodeThatDiesEndsTheJobThatIsToStopAndIsNamed) {
 }
 
 TEST_F(Nodes, ANodeThatFallsSilentCountsAsDead) {
-  first_ = std::make_unique<RunningNode>(std::vector<std::string>{"--timeout", "4"});
+  first_ = std::make_unique<RunningNode>(std::vector<std::string>{"--timeout", "10"});
   add_node(1);
   expect_state(2, 2, "idle");
   others_[0]->process().signal(SIGSTOP);
