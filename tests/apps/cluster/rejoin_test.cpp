@@ -112,10 +112,7 @@ class Rejoin : public testing::Test {
     EXPECT_EQ(summary["lost_ranks"], json::array());
     EXPECT_GE(summary["views"], least_views);
     EXPECT_LE(summary["views"], most_views);
-    const json& counts = summary["contributions"];
-    EXPECT_EQ(counts["produced"].get<std::int64_t>(),
-              counts["applied"].get<std::int64_t>() + counts["pending"].get<std::int64_t>() +
-                  counts["dropped"].get<std::int64_t>() + counts["destroyed"].get<std::int64_t>());
+    expect_all_accounted(summary);
   }
 
   TemporaryDirectory folder_;
@@ -338,6 +335,21 @@ class RejoinUnderLaunch : public testing::Test {
   const TemporaryDirectory folder_;
   const fs::path out_ = folder_.path() / "run";
 };
+
+TEST_F(RejoinUnderLaunch, ARestartedProcessTakesPartAgain) {
+  const auto job = launch({});
+  ASSERT_TRUE(has_begun(out_)) << job->so_far().describe();
+  kill(*job, 2);
+  ASSERT_TRUE(job->wait_for_output("starting it again (1 of 2)")) << job->so_far().describe();
+  ASSERT_TRUE(job->wait_for_output("process 2 has joined again")) << job->so_far().describe();
+  job->signal(SIGTERM);
+  const auto result = job->wait();
+  EXPECT_EQ(result.exit_code, 4) << result.describe();
+  const json summary = summary_of(out_);
+  EXPECT_EQ(summary["lost_ranks"], json::array());
+  EXPECT_EQ(summary["views"], 3);
+  expect_all_accounted(summary);
+}
 
 TEST_F(RejoinUnderLaunch, ARestartWithoutItsDataLeavesTheRunAlone) {
   const fs::path text = folder_.path() / "text";
