@@ -247,7 +247,7 @@ TEST(JoinedMembersRun, EachBatchIsTakenOnceOrListed) {
       again += result.batches.again;
     }
   EXPECT_GT(left_out, 40) << "little was left out: little was tested";
-  EXPECT_GE(again, 0);
+  EXPECT_GT(again, 0) << "no lost rank was ahead of the others: little was tested";
 }
 
 // A stop amid returns and losses, also of the rank whose state another one waits for.
