@@ -120,9 +120,9 @@ TEST_P(CutLink, DropsTheProcessOfOneEnd) {
 
     json first;
     const auto has_trained = [&](const json& now) {
-      if (now["stage"] != "running" || now["view"] != 2 || now["changes_members"] == true)
+      if (now["stage"] != "running" || now["view"] < 2 || now["changes_members"] == true)
         return false;
-      if (first.is_null()) first = now;
+      if (first.is_null() || first["view"] != now["view"]) first = now;
       return now["ranks"][other]["steps"] > first["ranks"][other]["steps"] &&
              now["ranks"][0]["steps"] > first["ranks"][0]["steps"];
     };
@@ -134,7 +134,9 @@ TEST_P(CutLink, DropsTheProcessOfOneEnd) {
     EXPECT_EQ(remaining.exit_code, 0) << remaining.describe();
     const json summary = summary_of(job.out());
     EXPECT_EQ(summary["lost_ranks"], json({dropped}));
-    EXPECT_EQ(summary["views"], 2);
+    // The end of the process may come after the view without it, and begins one more.
+    EXPECT_GE(summary["views"], 2);
+    EXPECT_LE(summary["views"], 3);
     const json& counts = summary["contributions"];
     EXPECT_EQ(counts["produced"].get<std::int64_t>(),
               counts["applied"].get<std::int64_t>() + counts["pending"].get<std::int64_t>() +
