@@ -309,7 +309,7 @@ void ShmWire::on_socket(const LinkPtr& link) {
       return;
     }
     drain(link);
-    end(link, link->said_goodbye ? "" : "its process has ended");
+    end(link, link->said_goodbye ? "" : "the connection was closed");
   });
 }
 

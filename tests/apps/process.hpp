@@ -59,7 +59,7 @@ struct ProcessOptions {
   std::filesystem::path directory;       // empty: the caller's
   std::vector<std::string> environment;  // "KEY=VALUE" sets, "KEY" removes
   // Far more than a healthy run needs: it only ends what hangs.
-  std::chrono::milliseconds timeout = std::chrono::seconds(120);
+  std::chrono::milliseconds timeout = std::chrono::seconds(300);
 };
 
 // One child, leader of its own process group; stdin is /dev/null. The destructor kills the group

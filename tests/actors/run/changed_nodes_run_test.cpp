@@ -10,6 +10,7 @@
 #include "actors/run/simulation/virtual_world.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/random.hpp"
+#include "tests/actors/run/changing_presets.hpp"
 #include "tests/actors/run/virtual_scenario.hpp"
 
 namespace grapevine {
@@ -70,7 +71,7 @@ TEST(ChangedNodesRun, EveryPresetContinuesWithoutTheDead) {
       lost += result.lost.size();
     }
   }
-  EXPECT_GT(presets, 12);
+  EXPECT_EQ(presets, virtual_run_test::presets_without_servers());
   EXPECT_GT(lost, static_cast<std::size_t>(8 * presets));
 }
 
@@ -90,7 +91,7 @@ TEST(ChangedNodesRun, EveryPresetTakesRanksBack) {
       returned += result.returned;
     }
   }
-  EXPECT_GT(presets, 12);
+  EXPECT_EQ(presets, virtual_run_test::presets_without_servers());
   EXPECT_GT(returned, 8 * presets) << "few ranks have returned: little was tested";
 }
 

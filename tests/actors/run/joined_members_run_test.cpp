@@ -60,7 +60,7 @@ TEST(JoinedMembersRun, EveryPresetTakesRanksBack) {
       EXPECT_NEAR(result.weight_sum, static_cast<double>(5 - result.lost.size()), 1e-6);
     }
   }
-  EXPECT_GT(presets, 12);
+  EXPECT_EQ(presets, static_cast<int>(virtual_run_test::kPresets.size()));
   EXPECT_GT(returned, 6 * presets) << "few ranks have returned: little was tested";
 }
 
@@ -247,7 +247,7 @@ TEST(JoinedMembersRun, EachBatchIsTakenOnceOrListed) {
       again += result.batches.again;
     }
   EXPECT_GT(left_out, 40) << "little was left out: little was tested";
-  EXPECT_GE(again, 0);
+  EXPECT_GT(again, 0) << "no lost rank was ahead of the others: little was tested";
 }
 
 // A stop amid returns and losses, also of the rank whose state another one waits for.

@@ -40,7 +40,7 @@ class GrownJob : public testing::Test {
     const Arguments arguments =
         with(small_run(algorithm, out_),
              {"--transport", transport, "--steps", "100000000", "--checkpoint-every", "0.5",
-              "--log-every", "100", "--max-ranks", "4"});
+              "--log-every", "100", "--max-ranks", "4", "--lost-after", "0"});
     for (int process = 0; process < 2; ++process) processes_.push_back(make(process, 2, arguments));
     ASSERT_TRUE(has_begun(out_)) << head().so_far().describe();
   }
@@ -58,7 +58,7 @@ class GrownJob : public testing::Test {
   // It has written records of steps.
   bool trains(int process) const {
     const std::string name = "process-000" + std::to_string(process);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(240);
     const auto grown = [&] {
       std::uintmax_t bytes = 0;
       for (const auto& file : fs::directory_iterator(out_ / "trace"))

@@ -22,7 +22,7 @@ inline std::uint16_t free_port() {
 
 // Waits for the first checkpoint; false where none comes in time.
 inline bool has_begun(const std::filesystem::path& out) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(240);
   const auto written = [&out] { return std::filesystem::exists(out / "checkpoint" / "latest"); };
   while (!written() && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -15,6 +15,7 @@
 
 #include "net/addresses.hpp"
 #include "tests/apps/cluster/network.hpp"
+#include "tests/apps/cluster/tls_folder.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train/train_run.hpp"
 
@@ -186,18 +187,27 @@ TEST_F(Job, WarnsWhereItListensForOthersWithoutASecret) {
 }
 
 // The kernel keeps the connections of a head that was killed, and with them, if nothing is done,
-// its port.
+// its port: here as long as the other process, which is stopped, keeps their other ends.
 TEST_F(Job, OfAKilledHeadCanStartAgainOnItsPort) {
-  {
-    const auto head = start(0, 2, endless()), other = start(1, 2, endless());
-    ASSERT_TRUE(trains());
-    head->signal(SIGKILL);
-    EXPECT_EQ(other->wait().exit_code, 3);
+  const std::string certificates = cluster_test::made_certificates(folder_.path() / "tls");
+  const std::vector<std::vector<std::string>> kinds = {{}, {"--tls", certificates}};
+  for (const std::vector<std::string>& kind : kinds) {
+    SCOPED_TRACE(kind.empty() ? "without TLS" : "with TLS");
+    fs::remove_all(out());
+    const auto killed = start(0, 2, with(endless(), kind));
+    const auto living = start(1, 2, with(endless(), kind));
+    ASSERT_TRUE(trains()) << killed->so_far().describe() << living->so_far().describe();
+    living->signal(SIGSTOP);
+    killed->signal(SIGKILL);
+    killed->wait();
+    const auto again = with(kind, {"--out", (folder_.path() / "again").string()});
+    const auto head = start(0, 2, again), other = start(1, 2, again);
+    EXPECT_EQ(head->wait().exit_code, 0) << head->so_far().describe();
+    EXPECT_EQ(other->wait().exit_code, 0) << other->so_far().describe();
+    living->signal(SIGCONT);
+    EXPECT_EQ(living->wait().exit_code, 3) << living->so_far().describe();
+    fs::remove_all(folder_.path() / "again");
   }
-  fs::remove_all(out());
-  const auto head = start(0, 2), other = start(1, 2);
-  EXPECT_EQ(head->wait().exit_code, 0) << head->so_far().describe();
-  EXPECT_EQ(other->wait().exit_code, 0) << other->so_far().describe();
 }
 
 TEST_F(Job, LetsNobodyInWhoDoesNotKnowItsSecret) {

@@ -27,11 +27,38 @@ using nlohmann::json;
 
 constexpr int kProcesses = 4;
 
-// It trains until it is told to stop.
+// It trains until it is told to stop, and no process counts as lost by its silence: how often
+// members change depends on no clock.
 std::vector<std::string> endless(const std::string& algorithm, const fs::path& out,
                                  const std::string& transport) {
-  return with(small_run(algorithm, out), {"--transport", transport, "--steps", "100000000",
-                                          "--checkpoint-every", "0.5", "--log-every", "100"});
+  return with(small_run(algorithm, out),
+              {"--transport", transport, "--steps", "100000000", "--checkpoint-every", "0.5",
+               "--log-every", "100", "--lost-after", "0"});
+}
+
+std::int64_t sum_of_states(const json& counts) {
+  std::int64_t sum = 0;
+  for (const char* state : {"applied", "pending", "dropped", "destroyed"})
+    sum += counts[state].get<std::int64_t>();
+  return sum;
+}
+
+// Every gradient is accounted for, and so is every batch of which the changes of members made too
+// few or too many: the lists have at most 64 runs.
+void expect_all_accounted(const json& summary) {
+  const json& counts = summary["contributions"];
+  EXPECT_EQ(counts["produced"].get<std::int64_t>(), sum_of_states(counts)) << counts;
+  const json& batches = summary["batches"];
+  for (const std::string kind : {"left_out", "taken_again"}) {
+    const json& runs = batches[kind + "_runs"];
+    std::int64_t listed = 0;
+    for (const json& run : runs) listed += run["count"].get<std::int64_t>();
+    if (runs.size() < 64) {
+      EXPECT_EQ(listed, batches[kind].get<std::int64_t>()) << batches;
+    } else {
+      EXPECT_LE(listed, batches[kind].get<std::int64_t>()) << batches;
+    }
+  }
 }
 
 class Rejoin : public testing::Test {
@@ -66,7 +93,7 @@ class Rejoin : public testing::Test {
   // By the trace of its new life.
   bool trains_again(int number) const {
     const fs::path trace = out_ / "trace" / fmt::format("process-{:04d}.1.gvtrace", number);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(240);
     const auto grown = [&] { return fs::exists(trace) && fs::file_size(trace) > 4000; };
     while (!grown() && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -85,10 +112,7 @@ class Rejoin : public testing::Test {
     EXPECT_EQ(summary["lost_ranks"], json::array());
     EXPECT_GE(summary["views"], least_views);
     EXPECT_LE(summary["views"], most_views);
-    const json& counts = summary["contributions"];
-    EXPECT_EQ(counts["produced"].get<std::int64_t>(),
-              counts["applied"].get<std::int64_t>() + counts["pending"].get<std::int64_t>() +
-                  counts["dropped"].get<std::int64_t>() + counts["destroyed"].get<std::int64_t>());
+    expect_all_accounted(summary);
   }
 
   TemporaryDirectory folder_;
@@ -231,7 +255,7 @@ TEST_F(Rejoin, ARunWithAnotherBatchSizeIsJoined) {
   processes_.clear();
   const fs::path latest = out_ / "checkpoint" / "latest", before = fs::read_symlink(latest);
   begin("ar", {"GRAPEVINE_JOB_TOKEN=a secret"}, {"--resume", out_.string(), "--batch-size", "8"});
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(240);
   while (fs::read_symlink(latest) == before && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   ASSERT_NE(fs::read_symlink(latest), before) << "it has not gone on";
@@ -251,7 +275,7 @@ TEST_F(Rejoin, AProcessReturnsToAResumedRunWhoseSettingsHaveChanged) {
   processes_.clear();
   const fs::path latest = out_ / "checkpoint" / "latest", before = fs::read_symlink(latest);
   begin("ar", {}, {"--resume", out_.string()});
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(240);
   while (fs::read_symlink(latest) == before && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   ASSERT_NE(fs::read_symlink(latest), before) << "it has not continued";
@@ -311,6 +335,21 @@ class RejoinUnderLaunch : public testing::Test {
   const TemporaryDirectory folder_;
   const fs::path out_ = folder_.path() / "run";
 };
+
+TEST_F(RejoinUnderLaunch, ARestartedProcessTakesPartAgain) {
+  const auto job = launch({});
+  ASSERT_TRUE(has_begun(out_)) << job->so_far().describe();
+  kill(*job, 2);
+  ASSERT_TRUE(job->wait_for_output("starting it again (1 of 2)")) << job->so_far().describe();
+  ASSERT_TRUE(job->wait_for_output("process 2 has joined again")) << job->so_far().describe();
+  job->signal(SIGTERM);
+  const auto result = job->wait();
+  EXPECT_EQ(result.exit_code, 4) << result.describe();
+  const json summary = summary_of(out_);
+  EXPECT_EQ(summary["lost_ranks"], json::array());
+  EXPECT_EQ(summary["views"], 3);
+  expect_all_accounted(summary);
+}
 
 TEST_F(RejoinUnderLaunch, ARestartWithoutItsDataLeavesTheRunAlone) {
   const fs::path text = folder_.path() / "text";

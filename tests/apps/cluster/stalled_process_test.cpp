@@ -33,7 +33,7 @@ TEST(StalledProcess, IsNamedAndEndsTheRun) {
   ASSERT_TRUE(port);
   const auto arguments =
       with(small_run("ar", out), {"--transport", "tcp", "--steps", "1000000", "--checkpoint-every",
-                                  "0.5", "--stall-abort", "6", "--lost-after", "0"});
+                                  "0.5", "--stall-abort", "15", "--lost-after", "0"});
   std::vector<std::unique_ptr<Process>> processes;
   for (int process = 0; process < 4; ++process)
     processes.emplace_back(new Process(start(process, 4, port->number, arguments)));

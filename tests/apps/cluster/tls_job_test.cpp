@@ -67,14 +67,18 @@ class TlsJob : public testing::Test {
   struct Two {
     ProcessResult first, second;
   };
+  // Process 0 would wait for another one until it is asked to end.
   Two run_two(const std::vector<std::string>& head, const std::vector<std::string>& other) const {
     const std::uint16_t port = free_port();
     const auto job =
-        with(small_run("ar", at("two")), {"--transport", "tcp", "--join-timeout", "8"});
+        with(small_run("ar", at("two")), {"--transport", "tcp", "--join-timeout", "100"});
     Process first(start("torchrun", 0, 2, port, with(job, head)));
     Process second(start("torchrun", 1, 2, port, with(job, other)));
     Two two;
     two.second = second.wait();
+    EXPECT_TRUE(first.wait_for_output("control: dropped a connection from 127.0.0.1"))
+        << first.so_far().describe();
+    first.signal(SIGTERM);
     two.first = first.wait();
     return two;
   }
@@ -83,10 +87,10 @@ class TlsJob : public testing::Test {
   // the log are about them.
   void expect_no_effect_of_other_bytes(const std::vector<std::string>& tls) const {
     const std::uint16_t port = free_port();
-    const auto job =
-        with(with(small_run("ar", at("run")), {"--transport", "tcp", "--steps", "100000000",
-                                               "--checkpoint-every", "0.5", "--log-every", "100"}),
-             tls);
+    const auto job = with(with(small_run("ar", at("run")),
+                               {"--transport", "tcp", "--steps", "100000000", "--checkpoint-every",
+                                "0.5", "--log-every", "100", "--lost-after", "0"}),
+                          tls);
     Process first(start("torchrun", 0, 2, port, job));
     std::vector<FileDescriptor> held;
     const auto scan = [&](const std::string& bytes) {
@@ -170,7 +174,7 @@ TEST_F(TlsJob, AKilledProcessReturns) {
   const std::uint16_t port = free_port();
   const auto job = with(small_run("sgp", at("run")),
                         {"--tls", tls_, "--transport", "tcp", "--steps", "100000000",
-                         "--checkpoint-every", "0.5", "--log-every", "100"});
+                         "--checkpoint-every", "0.5", "--log-every", "100", "--lost-after", "0"});
   std::vector<std::unique_ptr<Process>> processes;
   const auto make = [&](int process) {
     return std::unique_ptr<Process>(new Process(start("torchrun", process, 3, port, job)));

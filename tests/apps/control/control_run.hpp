@@ -80,7 +80,7 @@ class ControlledJob {
   static nlohmann::json status_when_at(const std::string& target,
                                        const std::function<bool(const nlohmann::json&)>& wanted,
                                        const std::vector<std::string>& environment = {}) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(240);
     for (;;) {
       nlohmann::json now = status_at(target, environment);
       if (now.is_object() && wanted(now)) return now;

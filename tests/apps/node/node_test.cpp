@@ -18,6 +18,7 @@
 
 #include "actors/record/checkpoints/checkpoint.hpp"
 #include "net/addresses.hpp"
+#include "tests/apps/cluster/tls_folder.hpp"
 #include "tests/apps/node/relay.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/run_here.hpp"
@@ -469,7 +470,7 @@ TEST_F(Nodes, ANodeThatDiesEndsTheJobThatIsToStopAndIsNamed) {
 }
 
 TEST_F(Nodes, ANodeThatFallsSilentCountsAsDead) {
-  first_ = std::make_unique<RunningNode>(std::vector<std::string>{"--timeout", "4"});
+  first_ = std::make_unique<RunningNode>(std::vector<std::string>{"--timeout", "10"});
   add_node(1);
   expect_state(2, 2, "idle");
   others_[0]->process().signal(SIGSTOP);
@@ -501,6 +502,28 @@ TEST_F(Nodes, TheFirstOneThatDiesIsNamedToAll) {
   first_->process().signal(SIGKILL);
   expect_error(running->wait(), 3, "the first node at " + first_->address());
   expect_error(others_[0]->process().wait(), 3, "the first node at " + first_->address());
+}
+
+// Another node, which is stopped, keeps the other ends of its connections.
+TEST_F(Nodes, AFirstOneThatWasKilledStartsAgainOnItsPort) {
+  const std::string certificates = cluster_test::made_certificates(folder_.path() / "tls");
+  const std::vector<std::vector<std::string>> kinds = {{}, {"--tls", certificates}};
+  for (const std::vector<std::string>& kind : kinds) {
+    SCOPED_TRACE(kind.empty() ? "without TLS" : "with TLS");
+    first_ = std::make_unique<RunningNode>(kind);
+    const std::string address = first_->address(), joined = "joined " + address;
+    RunningNode living(with({"--join", address}, kind));
+    ASSERT_TRUE(living.process().wait_for_output(joined)) << living.process().so_far().describe();
+    living.process().signal(SIGSTOP);
+    first_->process().signal(SIGKILL);
+    first_->process().wait();
+    first_ = std::make_unique<RunningNode>(with({"--listen", address}, kind));
+    EXPECT_EQ(first_->address(), address) << first_->process().so_far().describe();
+    RunningNode next(with({"--join", address}, kind));
+    EXPECT_TRUE(next.process().wait_for_output(joined)) << next.process().so_far().describe();
+    living.process().signal(SIGCONT);
+    expect_error(living.process().wait(), 3, "the first node at " + address);
+  }
 }
 
 // The data of a job is there where its nodes are; who cannot read it is named.

@@ -123,7 +123,9 @@ struct Plan {
   int wirings = 0;      // changes of the wiring
 };
 
-enum class Fate { delivered, lost };  // of what a dead rank had sent
+// Of what a dead rank had sent: the receivers that have nothing of it. The others have all.
+using Unreached = std::set<Rank>;
+constexpr Rank kSupervisor = kRanks;
 
 // One state of all. Copied for each way on from it.
 class World {
@@ -174,9 +176,11 @@ class World {
     }
     for (const Rank rank : plan_->mortal)
       if (seats_[rank].alive && deaths_.count(rank) == 0)
-        for (const Fate fate : {Fate::delivered, Fate::lost})
-          add(of(fate == Fate::lost ? "silent death " : "death ", rank),
-              [rank, fate](World& world) { world.kill(rank, fate); });
+        for (const Unreached& unreached : fates_of(rank)) {
+          std::string name = of("death ", rank) + (unreached.empty() ? "" : ", unknown to");
+          for (const Rank to : unreached) name += ' ' + std::to_string(to);
+          add(name, [rank, unreached](World& world) { world.kill(rank, unreached); });
+        }
     if (timer_) add("timer", [](World& world) { world.fire_timer(); });
     if (changes_ > 0 && !is_changing())
       add("request", [](World& world) {
@@ -418,16 +422,28 @@ class World {
 
   // ---- a rank
 
-  void kill(Rank rank, Fate fate) {
+  // Each link of its own loses what is on it, or delivers it.
+  std::vector<Unreached> fates_of(Rank rank) const {
+    std::vector<Unreached> fates = {{}};
+    for (Rank to = 0; to <= kSupervisor; ++to) {
+      const bool is_idle = to == kSupervisor ? from_[rank].empty() : between_[rank][to].empty();
+      for (std::size_t i = 0, count = is_idle ? 0 : fates.size(); i < count; ++i) {
+        fates.push_back(fates[i]);
+        fates.back().insert(to);
+      }
+    }
+    return fates;
+  }
+  void kill(Rank rank, const Unreached& unreached) {
     deaths_.insert(rank);
     Seat& seat = seats_[rank];
     seat.alive = seat.computing = false;
     to_[rank].clear();
-    if (fate == Fate::lost) from_[rank].clear();
+    if (unreached.count(kSupervisor) > 0) from_[rank].clear();
     for (Rank other = 0; other < kRanks; ++other) {
       between_[other][rank].clear();
       if (other == rank) continue;
-      if (fate == Fate::lost) between_[rank][other].clear();
+      if (unreached.count(other) > 0) between_[rank][other].clear();
       if (seats_[other].alive) between_[rank][other].emplace_back(End{});
     }
   }
