@@ -39,11 +39,14 @@ void SupervisorState::on_peer_down(Rank rank, const caf::error& reason) {
 void SupervisorState::on_process_down(std::int32_t process) {
   // A process that has announced its end ended as it should.
   if (stage_ == Stage::closing && !closing_.close_process(process)) return;
+  const bool known = members_.is_process_lost(process);
   report_process_lost(process);
   if (stage_ == Stage::closing) {
     if (result_.error) note_gone(members_.remaining_ranks_of(process));
     return end_if_closed();
   }
+  // It was asked to leave, or dropped, and has ended now: the change without it has begun.
+  if (known) return;
   // A transport may have reported the loss of a joining rank before HoldForView, to ranks for which
   // it was lost already.
   for (const Rank rank : members_.remaining_ranks_of(process))
