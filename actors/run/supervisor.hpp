@@ -51,6 +51,7 @@ struct SupervisorConfig {
   std::vector<Rank> vacant;            // places that no rank has at the start, ascending
   std::vector<FormerLife> former;      // of it
   BatchTally earlier_batches;          // of it
+  std::vector<BatchRun> ahead;         // of it: see BatchesOfLost
   std::vector<RankFigures> figures;    // of its ranks, until they report others
   // Reports a lost process to the transport of this process; null: single process. Must not block.
   std::function<void(std::int32_t process)> process_down;
