@@ -198,6 +198,7 @@ class SupervisorState {
   void fail_over_wait(const WaitWatch::Finding& finding);
   bool changes_views() const { return config_.changes_members && stage_ == Stage::running; }
   std::string why_no_view_without(const std::vector<Rank>& ranks) const;
+  std::vector<Rank> arriving_ranks() const;
   void begin_view_change();
   const char* why_joins_are_refused() const;
   void expect_process(std::int32_t process, Place& place);
