@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "actors/protocol/supervisor.hpp"
-#include "actors/run/supervision/batch_account.hpp"
+#include "actors/record/batch_tally.hpp"
 #include "messages/trace/trace_record.hpp"
 
 namespace grapevine {
@@ -27,6 +27,7 @@ struct WriteCheckpoint {
   std::map<std::string, std::string> settings = {};  // in the place of the job's: LiveSettings
   std::optional<double> next_change = {};            // the epoch of the next planned one
   BatchTally batches = {};                           // of all changes of members so far
+  BatchesOfLost lost_batches = {};
 };
 // To a ShardWriter: a state, and the folder for it.
 struct StoreState {

@@ -268,6 +268,7 @@ void CrewBuilder::resume_view(SupervisorConfig& supervision) const {
   supervision.absent = config_.resume->lost;
   supervision.former = config_.resume->former;
   supervision.earlier_batches = config_.resume->batches;
+  supervision.ahead = config_.resume->lost_batches.ahead;
   supervision.taken = config_.resume->taken();
   for (std::size_t rank = 0; rank < config_.resume->ranks.size(); ++rank) {
     RankFigures figures;

@@ -34,7 +34,7 @@ void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> se
   if (ranks.heads.empty() && config_.models.node_size > 1)
     ranks.heads = first_of_each_node(ranks.members, config_.models.node_size);
   ranks.servers = members_.server_ranks();
-  view_ = ViewChange(std::move(ranks), config_.view, config_.first_batch);
+  view_ = ViewChange(std::move(ranks), config_.view, config_.first_batch, config_.ahead);
   for (const auto& [rank, batches] : config_.taken) view_.on_taken(rank, config_.view, batches);
   batches_so_far_ = config_.earlier_batches;
   progress_.add_former(config_.former);

@@ -55,6 +55,7 @@ struct SupervisorConfig {
   std::vector<Rank> vacant;            // places that no rank has at the start, ascending
   std::vector<FormerLife> former;      // of it
   BatchTally earlier_batches;          // of it
+  std::vector<BatchRun> ahead;         // of it: see BatchesOfLost
   std::vector<RankFigures> figures;    // of its ranks, until they report others
   // Reports a lost process to the transport of this process; null: single process. Must not block.
   std::function<void(std::int32_t process)> process_down;
@@ -209,6 +210,7 @@ class SupervisorState {
   void fail_over_wait(const WaitWatch::Finding& finding);
   bool changes_views() const { return config_.changes_members && stage_ == Stage::running; }
   std::string why_no_view_without(const std::vector<Rank>& ranks) const;
+  std::vector<Rank> arriving_ranks() const;
   void begin_view_change();
   const char* why_joins_are_refused() const;
   void expect_process(std::int32_t process, Place& place);

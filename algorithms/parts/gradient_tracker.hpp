@@ -15,8 +15,9 @@
 
 namespace grapevine {
 
-// Not thread-safe: belongs to one role, as `pool` does. Memory: 2 d floats, and 2 d for what is
-// mixed.
+// Not thread-safe: belongs to one role, as `pool` does. Memory: 3 d floats, for y, the newest
+// gradient and the estimate that a step takes, in whose memory the next gradient comes; 2 d for
+// what is mixed, and in `pool` 2 d for what is mixed next, while peers read it.
 class GradientTracker {
  public:
   // Of models of d. `pool`: of x, and of what is mixed; it outlives this.

@@ -51,6 +51,15 @@ void check_lost(const Checkpoint& checkpoint, std::size_t ranks) {
   GRAPEVINE_CHECK(checkpoint.lost.size() < ranks, "no rank is left");
 }
 
+void check_lost_batches(const BatchesOfLost& lost) {
+  for (const BatchRun& run : lost.ahead)
+    GRAPEVINE_CHECK(run.first >= 0 && run.stride >= 1 && run.count >= 0 &&
+                        run.count <= BatchesOfLost::kMostAhead,
+                    "batches of no run are loaded");
+  for (const auto& [rank, taken] : lost.taken)
+    GRAPEVINE_CHECK(rank >= 0 && taken >= 0, "batches of no rank are loaded");
+}
+
 // The files beside it, where there are such.
 void check_files(std::string_view job) {
   static CheckpointFolder folder;
@@ -139,6 +148,7 @@ void fuzz_one_checkpoint(const std::uint8_t* data, std::size_t size) {
   check_lost(checkpoint, marks->size());
   for (const FormerLife& life : checkpoint.former)
     GRAPEVINE_CHECK(life.rank >= 0 && life.ledger.pending() >= 0, "a former life of no rank");
+  check_lost_batches(checkpoint.lost_batches);
   const JobIdentity present = {{"algorithm", "sgp"}, {"steps", "10"}, {"world size", "2"}};
   if (const auto same = check_same_job(checkpoint.identity, present, "folder"); !same)
     check_one_line(same.error());

@@ -147,6 +147,10 @@ std::string include_violation(const std::string& path, const std::string& target
   if (target.find("..") != std::string::npos) return "\"" + target + "\" climbs out of its folder";
   if (allowed_includes().at(folder).count(included) == 0)
     return folder + " must not include " + included + " (" + target + ")";
+  // The messages between actors do not depend on the actors.
+  if (starts_with(path, "actors/protocol/"))
+    for (const char* actors : {"actors/run/", "actors/cluster/"})
+      if (starts_with(target, actors)) return "actors/protocol must not include " + target;
   if (folder != "algorithms" || included != "algorithms") return "";
   const std::string room = second_component(path), other = second_component(target);
   if (allowed_rooms().count(room) == 0) return "algorithms/" + room + " has no place in the rule";
@@ -281,6 +285,9 @@ TEST(FolderRule, ScannerFindsForbiddenIncludes) {
       {"messages/a.hpp", "#include \"actors/x.hpp\"", "messages/a.hpp:1: messages must not"},
       {"actors/a.cpp", "#include \"apps/x.hpp\"", "actors/a.cpp:1: actors must not include apps"},
       {"actors/a.cpp", "#include \"gpu/x.hpp\"\n#include \"net/x.hpp\"", ""},
+      {"actors/protocol/a.hpp", "#include \"actors/record/x.hpp\"", ""},
+      {"actors/protocol/a.hpp", "#include \"actors/run/x.hpp\"",
+       "actors/protocol/a.hpp:1: actors/protocol must not include actors/run/x.hpp"},
       {"apps/a.cpp", "#include \"tests/x.hpp\"", "apps/a.cpp:1: apps must not include tests"},
       {"apps/zoo/a.cpp", "#include \"zoo.hpp\"", "apps/zoo/a.cpp:1: \"zoo.hpp\" is not written"},
       {"apps/a.cpp", "#include \"../net/x.hpp\"", "apps/a.cpp:1: \"../net/x.hpp\" is not written"},

@@ -108,6 +108,14 @@ json to_json(const BatchTally& tally) {
           {"taken_again_runs", to_json(tally.again_runs)}};
 }
 
+json to_json(const BatchesOfLost& batches) {
+  json ahead = json::array(), taken = json::array();
+  for (const BatchRun& run : batches.ahead)
+    ahead.push_back(json::array({run.first, run.stride, run.count}));
+  for (const auto& [rank, count] : batches.taken) taken.push_back(json::array({rank, count}));
+  return {{"ahead", ahead}, {"taken", taken}};
+}
+
 json to_json(const FileMark& mark) { return {{"bytes", mark.bytes}, {"crc32", mark.crc32}}; }
 
 Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
@@ -137,6 +145,8 @@ Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
   if (!order.lost.empty()) job["lost"] = order.lost;
   for (const FormerLife& life : order.former) job["former"].push_back(to_json(life));
   if (order.batches.left_out + order.batches.again > 0) job["batches"] = to_json(order.batches);
+  if (!order.lost_batches.ahead.empty() || !order.lost_batches.taken.empty())
+    job["lost_batches"] = to_json(order.lost_batches);
   // A path may hold bytes that are no text.
   const std::string text = job.dump(2, ' ', false, json::error_handler_t::replace);
   return write_file_atomically(folder / "job.json", text + "\n");
@@ -323,7 +333,7 @@ std::int64_t batches_in_view(const StateDict& rank) {
 }  // namespace
 
 std::map<Rank, std::int64_t> Checkpoint::taken() const {
-  std::map<Rank, std::int64_t> taken = taken_by_left_out;
+  std::map<Rank, std::int64_t> taken = lost_batches.taken;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank)
     if (!is_lost(static_cast<Rank>(rank)))
       taken[static_cast<Rank>(rank)] = batches_in_view(ranks[rank]);
@@ -378,7 +388,7 @@ Expected<void> Checkpoint::change_ranks(std::int32_t count, Step first_step, dou
   for (Rank rank = count; rank < start.deal.ranks; ++rank) {
     Ledger ledger;
     const StateDict& state = ranks[static_cast<std::size_t>(rank)];
-    if (!is_lost(rank)) taken_by_left_out[rank] = batches_in_view(state);
+    if (!is_lost(rank)) lost_batches.taken[rank] = batches_in_view(state);
     if (is_lost(rank) || !ledger.load(state.under("ledger"))) continue;
     former.push_back({rank, ledger, ledger.samples});
   }

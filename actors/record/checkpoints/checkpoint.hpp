@@ -26,9 +26,9 @@ inline constexpr char kJobFileName[] = "job.toml";
 // Layout of <folder>/<name>: job.json, job.toml if `job_file` is its text, and rank-0000.pt,
 // rank-0001.pt, … (a dict that torch.load reads: tensors, numbers and text). job.json has the
 // length and the CRC-32 of each of these files and the furthest step of a rank, and names the ranks
-// that were lost and have none, with what they had done, and the batches that changes of members
-// have cost. States that are stored already are taken
-// from `shards`. Written under a temporary name, synced, renamed; then <folder>/latest points to
+// that were lost and have none, with what they had done and which batches of it are dealt again,
+// and the batches that changes of members have cost. States that are stored already are taken from
+// `shards`. Written under a temporary name, synced, renamed; then <folder>/latest points to
 // it. Returns the final path. `on_progress`, where there is one: after each rank.
 Expected<std::string> write_checkpoint(const std::string& folder, const JobIdentity& identity,
                                        const WriteCheckpoint& order,
@@ -48,8 +48,8 @@ struct Checkpoint {
   std::vector<StateDict> ranks;  // by rank; empty: it was lost
   std::vector<Rank> lost;        // ascending
   std::vector<FormerLife> former;
-  BatchTally batches;                              // of all changes of members until then
-  std::map<Rank, std::int64_t> taken_by_left_out;  // see taken(); by ranks of change_ranks()
+  BatchTally batches;          // of all changes of members until then
+  BatchesOfLost lost_batches;  // also of the ranks that change_ranks() leaves out
 
   bool is_lost(Rank rank) const;
   // By rank. One that was lost is as far as the furthest of the others, because it begins anew with
@@ -57,7 +57,8 @@ struct Checkpoint {
   std::vector<Step> steps() const;
   std::vector<Step> reported() const;  // see reported_steps()
   std::vector<double> epochs() const;  // by the algorithm's clock
-  // The batches that each rank had taken in the view of its role; without the lost ones.
+  // The batches that each rank had taken in the view of its role; of lost ones, where they are
+  // known.
   std::map<Rank, std::int64_t> taken() const;
   Duration elapsed() const;  // training time until then
   // The members, where they had changed. Errors: bad_input.

@@ -98,6 +98,31 @@ Expected<BatchTally> batches_in(const json& job) {
   return tally;
 }
 
+// Whether `value` is 0 to `most`.
+bool is_count(std::int64_t value, std::int64_t most) { return value >= 0 && value <= most; }
+
+// Nothing in checkpoints of versions that wrote none. Throws json::exception where the document is
+// not one of write_files().
+Expected<BatchesOfLost> lost_batches_in(const json& job) {
+  BatchesOfLost lost;
+  if (job.count("lost_batches") == 0) return lost;
+  const json& batches = job["lost_batches"];
+  for (const json& entry : batches.at("ahead")) {
+    const BatchRun run{whole(entry.at(0)), whole(entry.at(1)), whole(entry.at(2))};
+    if (!is_count(run.first, kMostBatches) || !is_count(run.count, BatchesOfLost::kMostAhead) ||
+        !is_count(run.stride, kMaxRanks) || run.stride == 0)
+      return bad_input("lost_batches has batches of no run");
+    lost.ahead.push_back(run);
+  }
+  for (const json& entry : batches.at("taken")) {
+    const std::int64_t rank = whole(entry.at(0)), taken = whole(entry.at(1));
+    if (!is_count(rank, kMaxRanks - 1) || !is_count(taken, kMostBatches / kMaxRanks))
+      return bad_input("lost_batches has batches of no rank");
+    lost.taken[static_cast<Rank>(rank)] = taken;
+  }
+  return lost;
+}
+
 // By rank; nothing in checkpoints of versions that wrote none. Throws json::exception where the
 // document is not one of write_files().
 Expected<RankMarks> marks_of(const json& job, const std::vector<Rank>& lost) {
@@ -143,6 +168,9 @@ Expected<RankMarks> parse_job_json(const std::string& text, const std::string& p
     auto batches = batches_in(job);
     if (!batches) return damaged(batches.error().message);
     checkpoint.batches = *std::move(batches);
+    auto lost_batches = lost_batches_in(job);
+    if (!lost_batches) return damaged(lost_batches.error().message);
+    checkpoint.lost_batches = *std::move(lost_batches);
     auto marks = marks_of(job, checkpoint.lost);
     if (!marks) return damaged(marks.error().message);
     checkpoint.identity = job.at("job").get<JobIdentity>();

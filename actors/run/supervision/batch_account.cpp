@@ -44,18 +44,20 @@ std::vector<BatchRun> runs_of(const std::vector<std::int64_t>& batches) {
   return runs;
 }
 
+// Takes the batches below `end` off a run, and counts them.
+void count_below(std::int64_t end, BatchRun& run, std::map<std::int64_t, int>& times) {
+  for (; run.count > 0 && run.first < end; run.first += run.stride, --run.count) ++times[run.first];
+}
+
 }  // namespace
 
-void BatchTally::merge(const BatchTally& later) {
-  left_out += later.left_out;
-  again += later.again;
-  const auto append = [](std::vector<Named>& runs, const std::vector<Named>& more) {
-    const std::size_t room = kMostNamed - std::min(kMostNamed, runs.size());
-    const auto count = static_cast<std::ptrdiff_t>(std::min(room, more.size()));
-    runs.insert(runs.end(), more.begin(), more.begin() + count);
-  };
-  append(left_out_runs, later.left_out_runs);
-  append(again_runs, later.again_runs);
+BatchAccount::BatchAccount(std::vector<BatchRun> ahead, std::int64_t first) {
+  for (BatchRun& run : ahead) {
+    const std::int64_t before = std::min(run.count, steps_below(first, run.first, run.stride, 0));
+    run.first += before * run.stride;
+    run.count -= before;
+    add_ahead(run);
+  }
 }
 
 std::int64_t BatchAccount::end_view(std::int64_t first, const std::vector<Share>& shares) {
@@ -114,8 +116,11 @@ std::map<std::int64_t, std::vector<std::int64_t>> BatchAccount::count_ahead_belo
     std::int64_t first, const std::vector<Share>& shares, std::int64_t end) {
   const auto members = static_cast<std::int64_t>(shares.size());
   std::map<std::int64_t, std::vector<std::int64_t>> not_left_out;
-  for (auto at = ahead_.begin(); at != ahead_.end() && at->first < end; at = ahead_.erase(at)) {
-    const auto [batch, takers] = *at;
+  std::map<std::int64_t, int> taken_ahead;  // by how many lost ranks
+  for (BatchRun& run : ahead_) count_below(end, run, taken_ahead);
+  const auto is_over = [](const BatchRun& run) { return run.count == 0; };
+  ahead_.erase(std::remove_if(ahead_.begin(), ahead_.end(), is_over), ahead_.end());
+  for (const auto& [batch, takers] : taken_ahead) {
     const std::int64_t position = (batch - first) % members, step = (batch - first) / members;
     const bool taken = step < shares[static_cast<std::size_t>(position)].taken;
     if (!taken) not_left_out[position].push_back(step);
@@ -129,15 +134,20 @@ void BatchAccount::add_ahead(std::int64_t first, const std::vector<Share>& share
   const auto members = static_cast<std::int64_t>(shares.size());
   for (std::int64_t position = 0; position < members; ++position) {
     const Share& share = shares[static_cast<std::size_t>(position)];
-    if (share.remains) continue;
-    for (std::int64_t step = steps; step < share.taken; ++step) {
-      if (ahead_.size() >= kMostAhead || again_.size() >= kMostAhead) {
-        again_beyond_ += share.taken - step;
-        break;
-      }
-      ++ahead_[first + step * members + position];
-    }
+    if (!share.remains)
+      add_ahead({first + steps * members + position, members, share.taken - steps});
   }
+}
+
+// As much of it as there is room for.
+void BatchAccount::add_ahead(BatchRun run) {
+  std::int64_t room = BatchesOfLost::kMostAhead - static_cast<std::int64_t>(again_.size());
+  for (const BatchRun& other : ahead_) room -= other.count;
+  const std::int64_t beyond =
+      std::max<std::int64_t>(0, run.count - std::max<std::int64_t>(0, room));
+  again_beyond_ += beyond;
+  run.count -= beyond;
+  if (run.count > 0) ahead_.push_back(run);
 }
 
 BatchTally BatchAccount::tally(const BatchEpochs& epochs) const {

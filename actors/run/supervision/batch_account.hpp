@@ -6,55 +6,23 @@
 // it. What a slower member had not taken there is left out. What a lost member had taken behind it
 // is dealt anew.
 #pragma once
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <vector>
 
-#include "messages/ids.hpp"
+#include "actors/record/batch_tally.hpp"
 
 namespace grapevine {
 
-// The batches first, first + stride, …, `count` of them. REQUIRES: stride >= 1.
-struct BatchRun {
-  std::int64_t first = 0;
-  std::int64_t stride = 1;
-  std::int64_t count = 0;
-};
-
-// How the sequence is divided into epochs. Epoch 0 begins `before` batches ahead of batch 0: not 0
-// where steps had another size before the run was resumed. Batches of such steps have no number.
-struct BatchEpochs {
-  std::int64_t per_epoch = 1;  // >= 1
-  std::int64_t before = 0;
-
-  Epoch epoch_of(std::int64_t batch) const { return (batch + before) / per_epoch; }
-  std::int64_t number_of(std::int64_t batch) const { return (batch + before) % per_epoch; }
-};
-
-// What a run reports of its batches. Each list is whole up to kMostNamed runs.
-struct BatchTally {
-  // Batches of one epoch; BatchRun::first is their number in it, from 0.
-  struct Named {
-    Epoch epoch = 0;
-    BatchRun run;
-  };
-  static constexpr std::size_t kMostNamed = 64;
-
-  std::int64_t left_out = 0;  // that no rank has taken
-  std::int64_t again = 0;     // how often a batch was taken that a rank had taken before
-  std::vector<Named> left_out_runs, again_runs;
-
-  // Adds what came later.
-  void merge(const BatchTally& later);
-};
-
-// Counts exactly as long as lost ranks are together at most kMostAhead batches ahead of the others;
-// what is beyond counts as taken again. Not thread-safe.
+// Counts exactly as long as lost ranks are together at most BatchesOfLost::kMostAhead batches ahead
+// of the others; what is beyond counts as taken again. Not thread-safe.
 class BatchAccount {
  public:
-  static constexpr std::size_t kMostAhead = std::size_t{1} << 20;
+  BatchAccount() = default;
+  // Of a run that continues a checkpoint amid the view whose first batch is `first`: with its
+  // BatchesOfLost::ahead. What is before `first`, of a damaged one, does not count.
+  BatchAccount(std::vector<BatchRun> ahead, std::int64_t first);
 
   // A member of a view: the batches that it has taken in it. Of a lost one: those whose steps it
   // has reported, since nobody knows of more.
@@ -72,6 +40,8 @@ class BatchAccount {
                     std::optional<std::int64_t> planned);
 
   BatchTally tally(const BatchEpochs& epochs) const;
+  // What lost ranks have taken of the batches that are not dealt yet; none is in the tally.
+  const std::vector<BatchRun>& ahead() const { return ahead_; }
 
  private:
   void leave_out(std::int64_t first, std::int64_t members, std::int64_t position,
@@ -80,11 +50,12 @@ class BatchAccount {
   std::map<std::int64_t, std::vector<std::int64_t>> count_ahead_below(
       std::int64_t first, const std::vector<Share>& shares, std::int64_t end);
   void add_ahead(std::int64_t first, const std::vector<Share>& shares, std::int64_t steps);
+  void add_ahead(BatchRun run);
 
   std::vector<BatchRun> left_out_;
-  std::vector<std::int64_t> again_;    // at most kMostAhead
-  std::int64_t again_beyond_ = 0;      // that are not in it
-  std::map<std::int64_t, int> ahead_;  // taken by lost ranks, and dealt anew: by how many
+  std::vector<std::int64_t> again_;
+  std::int64_t again_beyond_ = 0;  // that are not in it
+  std::vector<BatchRun> ahead_;    // one of each lost rank that was ahead
 };
 
 }  // namespace grapevine

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "actors/protocol/supervisor.hpp"
-#include "actors/run/supervision/batch_account.hpp"
+#include "actors/record/batch_tally.hpp"
 #include "actors/run/supervision/run_members.hpp"
 #include "actors/run/supervision/training_progress.hpp"
 

@@ -33,6 +33,7 @@ void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
   if (!write) return;
   write->former = progress_.former_lives(members_);
   write->batches = batches_so_far_;
+  write->lost_batches = view_.batches_of(members_.lost());
   write->settings = settings_;
   if (scheduled_ < config_.schedule.size()) write->next_change = config_.schedule[scheduled_].epoch;
   crew_.write(std::move(*write));

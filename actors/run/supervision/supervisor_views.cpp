@@ -42,6 +42,19 @@ std::string SupervisorState::why_no_view_without(const std::vector<Rank>& ranks)
   return why.empty() ? "" : "the other ranks do not continue by themselves: " + why;
 }
 
+// Members of a checkpoint's view that had been lost there come anew in the first change.
+std::vector<Rank> SupervisorState::arriving_ranks() const {
+  std::vector<Rank> ranks = view_.arriving();
+  const std::vector<Rank> all = view_.participants();
+  for (const Rank rank : config_.absent) {
+    const bool comes =
+        view_.installed() == 0 && std::find(all.begin(), all.end(), rank) != all.end();
+    if (comes && std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
 // The remaining ranks continue among themselves. Where all have taken their last step there is
 // nothing to continue. A gradient that is computed while nobody is lost has its exchange, and is
 // not computed again; after a loss its exchange could not end.
@@ -55,7 +68,7 @@ void SupervisorState::begin_view_change() {
   // by chance, or not.
   const bool gradients_end = !view_.loses_members() && progress_.has_steps();
   crew_.send_to_ranks(
-      HoldForView{view_.number(), view_.participants(), view_.arriving(), gradients_end});
+      HoldForView{view_.number(), view_.participants(), arriving_ranks(), gradients_end});
   ask_for_traffic();
 }
 

@@ -218,18 +218,29 @@ void ViewChange::on_taken(Rank rank, std::int64_t view, std::int64_t batches) {
 }
 
 void ViewChange::end_training(std::optional<std::int64_t> planned) {
-  batches_.end_training(first_batch_, batch_shares(), planned);
+  batches_at_end_ = batches_;
+  batches_at_end_->end_training(first_batch_, batch_shares(), planned);
+}
+
+BatchesOfLost ViewChange::batches_of(const std::set<Rank>& lost) const {
+  BatchesOfLost batches;
+  batches.ahead = batches_.ahead();
+  for (const Rank rank : installed_.members)
+    if (const auto taken = taken_.find(rank); taken != taken_.end() && lost.count(rank) > 0)
+      batches.taken.insert(*taken);
+  return batches;
 }
 
 // By position in the view before. Those that remain have closed, with all that they have taken; at
-// the end of training they have reported it.
+// the end of training they have reported it. A member that joins had been lost before the
+// checkpoint that this run continues, or has taken nothing in that view.
 std::vector<BatchAccount::Share> ViewChange::batch_shares() const {
   std::vector<BatchAccount::Share> shares;
   for (const Rank rank : installed_.members) {
     const auto closed = closed_.find(rank);
     const auto reported = taken_.find(rank);
     BatchAccount::Share share;
-    share.remains = closed != closed_.end();
+    share.remains = closed != closed_.end() && closed->second.operations != ViewClosed::kJoins;
     if (share.remains)
       share.taken = closed->second.taken;
     else if (reported != taken_.end())

@@ -45,12 +45,15 @@ class ViewChange {
 
   ViewChange() = default;
   // `ranks`: of the start, with its servers. `number`, `first_batch`: of their view; 0: the first.
-  explicit ViewChange(TrainingRanks ranks, std::int64_t number = 0, std::int64_t first_batch = 0)
+  // `ahead`: of the views before, see BatchesOfLost.
+  explicit ViewChange(TrainingRanks ranks, std::int64_t number = 0, std::int64_t first_batch = 0,
+                      std::vector<BatchRun> ahead = {})
       : number_(number),
         installed_number_(number),
         installed_(std::move(ranks)),
         servers_(installed_.servers),
-        first_batch_(first_batch) {}
+        first_batch_(first_batch),
+        batches_(std::move(ahead), first_batch) {}
 
   // Begins, or begins anew where a member is lost meanwhile. `servers`: that come, ascending.
   void begin(std::vector<Rank> members, const std::vector<Rank>& servers = {});
@@ -109,7 +112,10 @@ class ViewChange {
 
   // Training has ended in the present view: see BatchAccount.
   void end_training(std::optional<std::int64_t> planned);
-  const BatchAccount& batches() const { return batches_; }
+  const BatchAccount& batches() const { return batches_at_end_ ? *batches_at_end_ : batches_; }
+  // For a checkpoint of the present view, which has no state of the members `lost`; also where
+  // training has ended: it may be continued.
+  BatchesOfLost batches_of(const std::set<Rank>& lost) const;
 
  private:
   enum class Stage { none, draining, closing };
@@ -146,13 +152,14 @@ class ViewChange {
   double servers_epoch_ = 0;
   std::vector<Rank> new_servers_;  // of those that have closed
   double epochs_done_ = 0;
-  std::int64_t first_batch_ = 0;        // of it, at the first step of its horizon
-  std::map<Rank, std::int64_t> taken_;  // batches in it, as far as steps were reported
-  BatchAccount batches_;
-  std::map<Rank, Traffic> traffic_;  // of this round
-  std::set<Rank> answered_;          // a round of this change
-  std::int64_t first_round_ = 0;     // the one before this change
-  std::int64_t last_sent_ = -1;      // in the round before, where it balanced
+  std::int64_t first_batch_ = 0;                // of it, at the first step of its horizon
+  std::map<Rank, std::int64_t> taken_;          // batches in it, as far as steps were reported
+  BatchAccount batches_;                        // of the views before the present one
+  std::optional<BatchAccount> batches_at_end_;  // with that one, once training has ended
+  std::map<Rank, Traffic> traffic_;             // of this round
+  std::set<Rank> answered_;                     // a round of this change
+  std::int64_t first_round_ = 0;                // the one before this change
+  std::int64_t last_sent_ = -1;                 // in the round before, where it balanced
   std::map<Rank, ViewClosed> closed_;
   std::set<Rank> without_state_;  // of the present view's members, that were to receive one
 };

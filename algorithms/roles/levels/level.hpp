@@ -22,8 +22,10 @@
 //   messages carry the number of the period.
 // Conservation: the mean of all models changes by the gradients and by what the role outside does:
 //   the mean is taken of the x of push-sum, whose weights add up to R.
-// Memory: every rank keeps the z of its period; the head has two models, its own and the group's,
-//   the state of two roles, and the differences that the role outside has not committed.
+// Memory: every rank keeps the z of its period, one vector for the mean, unless the ranks agree,
+//   and, where they come before its mean is complete, the next z and messages for the role inside;
+//   the head has two models, its own and the group's, the state of two roles, the differences that
+//   the role outside has not committed, and a vector for the next one.
 // Lost ranks: the period is given up. Its gradients enter the mean of all models, which all ranks
 //   take, as where the wiring changes; then groups begin anew, each of its ranks that remain:
 //

@@ -15,8 +15,11 @@
 // Compressed (packed_commits.hpp): the commit of each slice through error feedback; gem's pi is
 //   that of the step before compression, so that a commit, with the residual, may exceed
 //   kappa |m|. Servers send whole slices.
-// Bytes per exchange: 8 d, or 4 d and the compressor's, + headers. Memory: the rule's and the
-//   optimizer's; compressed d more, with overlap 2 d more.
+// Bytes per exchange: 8 d, or 4 d and the compressor's, + headers.
+// Memory: the rule's and the optimizer's; d floats for commits that servers or messages read, but
+//   for an x that is offered whole, d for the answers, and with several servers d for the vector
+//   that they become; compressed d for the residual, and the commits without an answer; with
+//   overlap d for x at the exchange.
 // Ledger: a gradient is committed when all servers have accepted it, dropped where one of
 //   them refused it (its grant had been taken back); m keeps it. With error feedback it is not
 //   dropped: it counts with the next commit, which may hold all of it.

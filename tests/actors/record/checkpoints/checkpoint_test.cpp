@@ -229,6 +229,31 @@ TEST_F(CheckpointFiles, WhatChangesOfMembersHaveCostComesBack) {
   }
 }
 
+// Beside the states of the ranks that have one.
+TEST_F(CheckpointFiles, WhatLostRanksHadTakenComesBack) {
+  WriteCheckpoint order{1, "step-9", {snapshot(0, 9), snapshot(1, 9)}, {2}, {}};
+  order.lost_batches.ahead = {{17, 3, 4}, {40, 2, 1}};
+  order.lost_batches.taken = {{2, 11}};
+  ASSERT_TRUE(write_checkpoint(folder_.path(), {{"lr", "0.1"}}, order).ok());
+  const auto read = read_checkpoint(folder_.path() / "step-9");
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  ASSERT_EQ(read->lost_batches.ahead.size(), 2U);
+  const BatchRun& run = read->lost_batches.ahead[0];
+  EXPECT_EQ(std::tie(run.first, run.stride, run.count), std::make_tuple(17, 3, 4));
+  EXPECT_EQ(read->taken().at(2), 11) << "it has no state that says so";
+  const fs::path job = folder_.path() / "step-9" / "job.json";
+  const json whole = json::parse(read_file(job));
+  for (const std::string path :
+       {"/ahead/0/0", "/ahead/0/1", "/ahead/1/2", "/taken/0/0", "/taken/0/1"})
+    for (const json& value : {json(-1), json(std::int64_t{1} << 60), json("many"), json()}) {
+      SCOPED_TRACE(path + ": " + value.dump());
+      json changed = whole;
+      changed["lost_batches"][json::json_pointer(path)] = value;
+      put(job, changed.dump());
+      expect_refused(folder_.path() / "step-9", "job.json", "damaged");
+    }
+}
+
 // Compared with the file as an unsigned number it would be about 2^64.
 TEST_F(CheckpointFiles, ALengthBelow0IsNamed) {
   const fs::path job = folder_.path() / "step-6" / "job.json";

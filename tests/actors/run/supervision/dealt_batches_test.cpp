@@ -25,6 +25,8 @@ struct Member {
   Rank rank = 0;
   Deal deal;
   std::int64_t taken = 0;  // in this view
+  std::int64_t known = 0;  // of these, in the checkpoint that the run has been resumed from
+  bool lost = false;       // there, without a state
 
   std::vector<std::int64_t> batches() const {
     std::vector<std::int64_t> all;
@@ -46,8 +48,11 @@ std::vector<Member> members_of(const std::vector<Rank>& ranks, std::int64_t firs
   return members;
 }
 
-// Those that remain, at least one, and those that come.
-std::vector<Rank> next_ranks(const std::vector<Rank>& ranks, Rng& rng) {
+// Those that remain, at least one with a state, and those that come.
+std::vector<Rank> next_ranks(const std::vector<Member>& members, Rng& rng) {
+  std::vector<Rank> ranks;
+  for (const Member& member : members)
+    if (!member.lost) ranks.push_back(member.rank);
   std::vector<Rank> next = {ranks[rng() % ranks.size()]};
   for (Rank rank = 0; rank < 6; ++rank)
     if (rank != next.front() && rng() % 2 == 0) next.push_back(rank);
@@ -67,7 +72,7 @@ std::int64_t change_members(ViewChange& change, const std::vector<Member>& befor
     const auto own = std::find_if(before.begin(), before.end(),
                                   [&](const Member& member) { return member.rank == rank; });
     ViewClosed closed{change.number(), rank, ViewClosed::kJoins};
-    if (own != before.end()) closed.operations = 1, closed.taken = own->taken;
+    if (own != before.end() && !own->lost) closed.operations = 1, closed.taken = own->taken;
     change.add(closed);
   }
   ViewChange::Models own_models;
@@ -84,7 +89,7 @@ TEST(DealtBatches, AreTakenOnceOrCountedAsLeftOut) {
     std::int64_t first = 0;
     for (int view = 0; view < 8; ++view) {
       const std::vector<Member> members = members_of(ranks, first, rng);
-      const std::vector<Rank> next = next_ranks(ranks, rng);
+      const std::vector<Rank> next = next_ranks(members, rng);
       const std::int64_t end = change_members(change, members, next);
       std::int64_t most = 0, by_remaining = 0, lost = 0;
       for (const Member& member : members)
@@ -136,24 +141,19 @@ std::vector<std::int64_t> named(const std::vector<BatchTally::Named>& runs,
   return batches;
 }
 
-// Views in a row, and the end of training. Of a rank that is lost, steps of which it has reported
-// some; what it reports of another view counts for nothing.
+constexpr BatchEpochs kEpochs = {97, 7};
+
+// Views in a row, and the end of training, of a run that is resumed amid some of the views. Of a
+// rank that is lost, steps of which it has reported some; what it reports of another view counts
+// for nothing.
 struct Listed {
   explicit Listed(std::uint64_t seed) : rng(seed) {
     for (int view = 0; view < 8; ++view) {
-      const std::vector<Member> members = members_of(ranks, first, rng);
-      const std::vector<Rank> next = next_ranks(ranks, rng);
-      for (const Member& member : members) {
-        const bool remains = std::binary_search(next.begin(), next.end(), member.rank);
-        const auto known =
-            remains
-                ? member.taken
-                : static_cast<std::int64_t>(rng() % static_cast<std::uint64_t>(member.taken + 1));
-        change.on_taken(member.rank, change.number(), known);
-        change.on_taken(member.rank, change.number() - 1, kMostTaken + 1);
-        change.on_taken(member.rank, change.number(), known / 2);
-        add_taken(times, member, known);
-      }
+      std::vector<Member> members = members_of(ranks, first, rng);
+      if (rng() % 3 == 0) resume(members);
+      const std::vector<Rank> next = next_ranks(members, rng);
+      for (const Member& member : members)
+        if (!member.lost) report(member, std::binary_search(next.begin(), next.end(), member.rank));
       first = change_members(change, members, next);
       ranks = next;
     }
@@ -166,32 +166,69 @@ struct Listed {
     std::optional<std::int64_t> planned;
     if (seed % 3 > 0) end = *(planned = first + static_cast<std::int64_t>(rng() % 200));
     change.end_training(planned);
+    tally.merge(change.batches().tally(kEpochs));
+  }
+
+  void report(const Member& member, bool remains) {
+    const auto more = static_cast<std::uint64_t>(member.taken - member.known);
+    const std::int64_t known =
+        remains ? member.taken : member.known + static_cast<std::int64_t>(rng() % (more + 1));
+    change.on_taken(member.rank, change.number(), known);
+    change.on_taken(member.rank, change.number() - 1, kMostTaken + 1);
+    change.on_taken(member.rank, change.number(), known / 2);
+    add_taken(times, member, known);
+  }
+
+  // From a checkpoint of this view, amid or at the end of training. Some of its members are lost
+  // there; the others continue.
+  void resume(std::vector<Member>& members) {
+    std::set<Rank> lost;
+    for (Member& member : members) {
+      if (rng() % 3 > 0 || lost.size() + 1 == members.size()) continue;
+      member.lost = lost.insert(member.rank).second;
+      change.on_taken(member.rank, change.number(), member.taken);
+      add_taken(times, member, member.taken);
+    }
+    tally.merge(change.batches().tally(kEpochs));
+    if (rng() % 2 == 0) change.end_training(first + static_cast<std::int64_t>(rng() % 200));
+    const BatchesOfLost saved = change.batches_of(lost);
+    change = ViewChange({ranks, {}, {}}, change.number(), first, saved.ahead);
+    for (const auto& [rank, taken] : saved.taken) change.on_taken(rank, change.number(), taken);
+    for (Member& member : members) {
+      if (member.lost) continue;
+      change.on_taken(member.rank, change.number(), member.known = member.taken);
+      member.taken += static_cast<std::int64_t>(rng() % kMostTaken);
+    }
+    lost_at_resume += lost.size();
+    ahead_at_resume += saved.ahead.size();
   }
 
   Rng rng;
   std::vector<Rank> ranks = {0, 1, 2, 3};
   ViewChange change{TrainingRanks{ranks, {}, {}}};
+  BatchTally tally;
   Times times;
   std::int64_t first = 0;
   std::int64_t end = 0;  // the batch behind the last one of training
+  std::size_t lost_at_resume = 0, ahead_at_resume = 0;
 };
 
 TEST(DealtBatches, EachOneOfTrainingIsTakenOnceOrListed) {
-  const BatchEpochs epochs{97, 7};
   int whole = 0;
+  std::size_t lost_at_resume = 0, ahead_at_resume = 0;
   std::int64_t left_out = 0, again = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Listed run(seed);
-    const BatchTally tally = run.change.batches().tally(epochs);
+    const BatchTally& tally = run.tally;
     std::int64_t missing = 0, twice = 0;
     for (std::int64_t batch = 0; batch < run.end; ++batch) missing += run.times.count(batch) == 0;
     for (const auto& [batch, count] : run.times) twice += count - 1;
     EXPECT_EQ(tally.left_out, missing);
     EXPECT_EQ(tally.again, twice);
-    const auto names = named(tally.left_out_runs, epochs);
+    const auto names = named(tally.left_out_runs, kEpochs);
     for (const std::int64_t batch : names) EXPECT_EQ(run.times.count(batch), 0U) << batch;
-    for (const std::int64_t batch : named(tally.again_runs, epochs))
+    for (const std::int64_t batch : named(tally.again_runs, kEpochs))
       EXPECT_GT(run.times[batch], 1) << batch;
     EXPECT_EQ(std::set<std::int64_t>(names.begin(), names.end()).size(), names.size());
     EXPECT_LE(tally.left_out_runs.size(), BatchTally::kMostNamed);
@@ -200,10 +237,37 @@ TEST(DealtBatches, EachOneOfTrainingIsTakenOnceOrListed) {
     whole += static_cast<std::int64_t>(names.size()) == tally.left_out;
     left_out += tally.left_out;
     again += tally.again;
+    lost_at_resume += run.lost_at_resume;
+    ahead_at_resume += run.ahead_at_resume;
   }
   EXPECT_GT(whole, 100) << "the lists were cut short";
   EXPECT_GT(left_out, 1000);
   EXPECT_GT(again, 100) << "no lost rank was ahead: nothing was tested";
+  EXPECT_GT(lost_at_resume, 100U);
+  EXPECT_GT(ahead_at_resume, 100U) << "no checkpoint had batches that were dealt again";
+}
+
+// As a damaged checkpoint may have them: they are of this view or later, and not too many.
+TEST(DealtBatches, OfADamagedCheckpointAreBounded) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 50;
+  const auto continued = [](std::vector<BatchRun> ahead) {
+    return ViewChange({{0, 1, 2}, {}, {}}, 3, 100, std::move(ahead));
+  };
+  const ViewChange many = continued({{0, 1, BatchesOfLost::kMostAhead},
+                                     {kMost, 1'000'000, BatchesOfLost::kMostAhead},
+                                     {7, 1'000'000, 1},
+                                     {kMost, 1, 1}});
+  std::int64_t kept = 0;
+  for (const BatchRun& run : many.batches().ahead()) {
+    EXPECT_GE(run.first, 100);
+    kept += run.count;
+  }
+  EXPECT_EQ(kept, BatchesOfLost::kMostAhead);
+
+  ViewChange change = continued({{1, 3, 50}, {kMost, 1'000'000, 50}});
+  change.on_taken(1, 3, kMost / 1'000'000);
+  change.end_training(1000);
+  EXPECT_EQ(change.batches().tally(kEpochs).left_out, 2 * 300 - 17) << "these had been taken ahead";
 }
 
 }  // namespace dealt_batches_test
