@@ -17,7 +17,8 @@
 namespace grapevine {
 
 // The most that a message between processes takes, in a run of 1,024 ranks and 128 processes: what
-// it holds is bounded where it is made. A heartbeat never waits behind a longer one.
+// it holds is bounded where it is made. In larger runs some take up to 256 KiB, with a line of the
+// log; BaspGuard refuses more than 1 MiB.
 inline constexpr std::size_t kMostControlBytes = std::size_t{64} << 10;
 
 // The types of all messages between processes, which CAF decodes by their names. A message that is

@@ -37,13 +37,14 @@ std::string text_of(const caf::actor_system& system, const caf::error& error) {
   return system.render(error);
 }
 
-// CAF names a process by its host's network and its process number: two processes of a host with the
-// same number, each in a container, take each other for themselves.
+// CAF names a process by its host's network and its process number: two processes of a host with
+// the same number, each in a container, take each other for themselves.
 std::string same_number() {
   struct stat own {};
   const bool known = ::stat("/proc/self/ns/pid", &own) == 0;
   if (!known || own.st_ino == kNumbersOfHost) return "";
-  return "; if it is a process of another container on this host, with the host's network, give the "
+  return "; if it is a process of another container on this host, with the host's network, give "
+         "the "
          "containers the host's process numbers (--pid=host, in Kubernetes hostPID: true)";
 }
 
@@ -128,7 +129,8 @@ Expected<caf::strong_actor_ptr> dial_once(caf::actor_system& system, const DialC
   if (!found) return found.error();
   const auto& [node, actor, has] = *found;
   if (!actor || !system.assignable(has, interface))
-    return Error{Errc::protocol, "another version or another program listens there" + same_number()};
+    return Error{Errc::protocol,
+                 "another version or another program listens there" + same_number()};
   return actor;
 }
 

@@ -397,12 +397,21 @@ bool SupervisorState::hears_former_actor() const {
   return sender && crew_.is_former(caf::actor_cast<caf::actor_addr>(sender));
 }
 
-// CAF gives a sender of another process the node of that process, and none where it was not named.
+// Of an actor of another process: whether its rank, or its process, is one that the run still has.
+bool SupervisorState::is_of_the_run(const caf::actor_addr& actor) const {
+  if (const Rank rank = crew_.rank_behind(actor); rank >= 0) return !members_.is_lost(rank);
+  const std::int32_t process = crew_.process_behind(actor);
+  return process > 0 && !members_.is_process_lost(process);
+}
+
+// CAF gives a sender of another process the node of that process, since BaspGuard refuses messages
+// in the name of a third one, and none where it was not named.
 void SupervisorState::obey(std::function<void()> order, bool may_wait) {
   const caf::strong_actor_ptr& sender = self_->current_sender();
   if (hears_former_actor()) return;
   const bool is_local = sender && sender->node() == self_->node();
-  if (is_local || (sender && crew_.has(caf::actor_cast<caf::actor_addr>(sender)))) return order();
+  if (is_local || (sender && is_of_the_run(caf::actor_cast<caf::actor_addr>(sender))))
+    return order();
   if (sender && crew_.empty() && early_orders_.size() < kMostEarlyOrders) {
     if (may_wait)
       early_orders_.emplace_back(caf::actor_cast<caf::actor_addr>(sender), std::move(order));
@@ -414,7 +423,7 @@ void SupervisorState::obey(std::function<void()> order, bool may_wait) {
 
 void SupervisorState::obey_early_orders() {
   for (const auto& [sender, order] : std::exchange(early_orders_, {}))
-    if (crew_.has(sender)) order();
+    if (is_of_the_run(sender)) order();
 }
 
 namespace {

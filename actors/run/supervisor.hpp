@@ -157,6 +157,7 @@ class SupervisorState {
   void compare_clock_of(std::int32_t process);
   void watch_later();
   void obey_early_orders();
+  bool is_of_the_run(const caf::actor_addr& actor) const;
   bool preserves_previous_run() const;
   void begin_checkpoint(std::int64_t cut);
   void begin_final_checkpoint(const std::string& name);
@@ -192,7 +193,7 @@ class SupervisorState {
   std::optional<Duration> usual_silence(std::int32_t process) const;
   void on_pong(std::int32_t process);
   void lose_silent(const SilentProcesses::Silence& silence);
-  void lose_process_that(std::int32_t process, const std::string& says_nothing);
+  void lose_silent_process(std::int32_t process, const std::string& reason);
   void watch_change();
   void on_process_down(std::int32_t process);
   void on_peer_down(Rank rank, const caf::error& reason);

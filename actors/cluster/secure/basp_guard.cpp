@@ -15,6 +15,10 @@ static_assert(caf::io::basp::header_size == 32 && caf::io::basp::version == 3,
 constexpr std::size_t kLengthAt = 4;  // behind the kind, two empty bytes and flags
 constexpr auto kLastKind = static_cast<unsigned char>(caf::io::basp::message_type::heartbeat);
 
+// A message that one process sends in the name of another, or through it: every two processes that
+// exchange messages have a connection.
+constexpr auto kRouted = static_cast<unsigned char>(caf::io::basp::message_type::routed_message);
+
 Error not_of_a_process() {
   return {Errc::protocol, "its bytes are not those of a process of Grapevine"};
 }
@@ -45,7 +49,8 @@ Expected<void> BaspGuard::take(const void* bytes, std::size_t count) {
 // Other programs send less than a header and then wait: its first bytes are enough for a refusal.
 Expected<void> BaspGuard::check_start() const {
   const unsigned char kind = header_[0];
-  const bool fits = greeted_ ? kind <= kLastKind : kind == static_cast<unsigned char>(first_);
+  const bool fits =
+      greeted_ ? kind <= kLastKind && kind != kRouted : kind == static_cast<unsigned char>(first_);
   if (!fits || header_[1] != 0 || header_[2] != 0) return not_of_a_process();
   return {};
 }

@@ -44,18 +44,34 @@ std::int32_t Crew::process_behind(const caf::actor_addr& agent) const {
 
 void Crew::replace(std::int32_t process, ProcessAgentActor agent, const std::vector<Rank>& ranks,
                    std::vector<PeerActor> peers) {
-  const auto take_over = [this](auto& place, auto actor) {
-    if (place) former_.insert(place.address());
-    // CAF makes the address of the host, the process number and a counter: a process may have the
-    // number of an earlier one, as every process of a container that is started again has.
-    if (actor) former_.erase(actor.address());
-    monitor(supervisor_, actor);
-    place = std::move(actor);
-  };
-  if (process > 0)
-    take_over(actors_.agents[static_cast<std::size_t>(process) - 1], std::move(agent));
+  const auto index = [](auto number) { return static_cast<std::size_t>(number); };
+  if (process > 0) retire(actors_.agents[index(process) - 1]);
+  for (const Rank rank : ranks) retire(actors_.peers[index(rank)]);
+  if (process > 0) take(actors_.agents[index(process) - 1], std::move(agent));
   for (std::size_t i = 0; i < ranks.size(); ++i)
-    take_over(actors_.peers[static_cast<std::size_t>(ranks[i])], std::move(peers[i]));
+    take(actors_.peers[index(ranks[i])], std::move(peers[i]));
+}
+
+template <class Handle>
+void Crew::retire(Handle& place) {
+  if (place) former_.insert(place.address());
+  place = Handle();
+}
+
+// CAF makes an address of the host, the process number and a counter. A process may have the number
+// of an earlier one, as every process of a container that is started again has: its actors have
+// addresses of former ones, or of actors in the places of another process that is lost.
+template <class Handle>
+void Crew::take(Handle& place, Handle actor) {
+  if (!actor) return;
+  const caf::actor_addr address = actor.address();
+  for (PeerActor& peer : actors_.peers)
+    if (peer && peer.address() == address) peer = PeerActor();
+  for (ProcessAgentActor& lost : actors_.agents)
+    if (lost && lost.address() == address) lost = ProcessAgentActor();
+  former_.erase(address);
+  monitor(supervisor_, actor);
+  place = std::move(actor);
 }
 
 void Crew::add_server(PeerActor server) {

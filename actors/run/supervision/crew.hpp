@@ -29,10 +29,6 @@ class Crew {
   bool is_former(const caf::actor_addr& actor) const { return former_.count(actor) > 0; }
   // The process of that agent; 0: it is none.
   std::int32_t process_behind(const caf::actor_addr& agent) const;
-  // Whether a message of that actor is one of this run.
-  bool has(const caf::actor_addr& actor) const {
-    return rank_behind(actor) >= 0 || process_behind(actor) > 0;
-  }
   // REQUIRES: a process other than the coordinator's.
   const ProcessAgentActor& agent_of(std::int32_t process) const {
     return actors_.agents[static_cast<std::size_t>(process) - 1];
@@ -110,6 +106,11 @@ class Crew {
   void dismiss() const;
 
  private:
+  template <class Handle>
+  void retire(Handle& place);
+  template <class Handle>
+  void take(Handle& place, Handle actor);
+
   SupervisorActor::pointer supervisor_ = nullptr;
   BeginRun actors_;
   std::set<caf::actor_addr> former_;

@@ -98,6 +98,7 @@ void SupervisorState::continue_view_change(ViewChange::Next next) {
     case ViewChange::Next::ask_again:
       return ask_for_traffic();
     case ViewChange::Next::close:
+      change_began_ = now();  // the drain may have waited for others
       return crew_.send_to_ranks(CloseView{view_.number()});
     case ViewChange::Next::install:
       return install_view();

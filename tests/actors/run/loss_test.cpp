@@ -792,6 +792,9 @@ TEST_F(ChangedViewTest, AProcessThatJoinsOverABrokenLinkLeavesAlone) {
             "both processes live: look at the network between them");
   agree_on({0, 2});
   EXPECT_FALSE(agent(2).has<RunEnded>()) << "the others continue";
+  kill(1);
+  ask_place();  // its answer follows the report of that end
+  EXPECT_FALSE(peers_.has<HoldForView>()) << "the view without it is installed";
   end_run();
   EXPECT_NE(observer_->warnings().find("process 1 is dropped: link between rank 1"),
             std::string::npos)
@@ -837,15 +840,31 @@ TEST_F(ChangedViewTest, AnActorWithTheAddressOfAFormerOneIsHeard) {
   end_run({1, 2});
 }
 
+// The numbers of their actors may differ: a new agent has the address of the former rank.
+TEST_F(ChangedViewTest, AnAgentWithTheAddressOfAFormerRankIsHeard) {
+  lose_process_1();
+  ASSERT_TRUE(ask_place().granted);
+  ProcessReturned returned = process_1_returned();
+  returned.agent = former_.as<ProcessAgentActor>();
+  peers_.send(supervisor_, std::move(returned));
+  await_view_with_process_1();
+  former_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+  for (Player* agent : {&former_, agents_[1].get()}) {
+    EXPECT_EQ(agent->await<RunEnded>().error.message.find("the end of this test"), 0U);
+    agent->send(supervisor_, ProcessClosed{agent == &former_ ? 1 : 2});
+  }
+  observer_->result();
+}
+
 // Its process answers: the others would wait for the rank for as long as it lives.
 TEST_F(ChangedViewTest, ARankThatJoinsAndDoesNotAnswerIsLost) {
-  lose_process_1([](SupervisorConfig& config) { config.lost_after = std::chrono::seconds(2); });
+  lose_process_1([](SupervisorConfig& config) { config.lost_after = std::chrono::seconds(5); });
   for (Step step = 0; step < 3; ++step)
     for (const Rank rank : {0, 2}) peers_.send(supervisor_, step_of(rank, step));
   ASSERT_TRUE(ask_place().granted);
   peers_.send(supervisor_, process_1_returned());
-  auto ended = std::async(std::launch::async,
-                          [this] { return agent(1).answer_pings_until<RunEnded>(); });
+  auto ended =
+      std::async(std::launch::async, [this] { return agent(1).answer_pings_until<RunEnded>(); });
   AskTraffic ask;
   while (ask.view < 2) ask = peers_.await<AskTraffic>();
   do

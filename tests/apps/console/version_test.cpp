@@ -18,8 +18,8 @@ TEST(Version, IsThatOfTheBuildWithADigestOfItsMessages) {
   const ProcessResult result = run_process({"--version"});
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(result.out, "grapevine " + std::string(build_version()) + "\n");
-  EXPECT_TRUE(std::regex_match(build_version(),
-                               std::regex(R"(\d+\.\d+\.\d+ \(messages [0-9a-f]{8}\))")))
+  EXPECT_TRUE(
+      std::regex_match(build_version(), std::regex(R"(\d+\.\d+\.\d+ \(messages [0-9a-f]{8}\))")))
       << build_version();
 }
 
@@ -35,11 +35,11 @@ class DigestFiles : public testing::Test {
     }
     ProcessOptions options;
     options.program = "/bin/sh";  // which looks on PATH
-    const ProcessResult result = run_process(
-        {"-c", "exec cmake \"$@\"", "sh", "-DOUTPUT=" + output.string(), "-DHEADER=a.hpp",
-         "-DFUNCTION=f", "-DVERSION=1.2.3", "-DFILES=" + files, "-P",
-         GRAPEVINE_SOURCE_DIR "/cmake/digest_files.cmake"},
-        options);
+    const ProcessResult result =
+        run_process({"-c", "exec cmake \"$@\"", "sh", "-DOUTPUT=" + output.string(),
+                     "-DHEADER=a.hpp", "-DFUNCTION=f", "-DVERSION=1.2.3", "-DFILES=" + files, "-P",
+                     GRAPEVINE_SOURCE_DIR "/cmake/digest_files.cmake"},
+                    options);
     EXPECT_EQ(result.exit_code, 0) << result.describe();
     std::ifstream source(output);
     return {std::istreambuf_iterator<char>(source), {}};

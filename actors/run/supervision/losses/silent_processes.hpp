@@ -39,7 +39,7 @@ class SilentProcesses {
   // Nobody waits: open questions do not count.
   void relax();
 
-  // How long a process may say nothing with that time between two words.
+  // The longest silence of a process with that usual time between two messages.
   Duration limit(std::optional<Duration> usual) const;
 
   // The processes without an open question: they are to be asked now. While somebody waits, the

@@ -50,30 +50,31 @@ void SupervisorState::on_pong(std::int32_t process) {
 
 // It learns this once it continues.
 void SupervisorState::lose_silent(const SilentProcesses::Silence& silence) {
-  lose_process_that(
+  lose_silent_process(
       silence.process,
       fmt::format("process {} has not answered for {:.1f} s while others waited (--lost-after)",
                   silence.process, to_seconds(silence.length)));
 }
 
-void SupervisorState::lose_process_that(std::int32_t process, const std::string& says_nothing) {
-  config_.observer->on_warning(says_nothing + ": it counts as lost");
-  dismiss_process(process, {Errc::peer_down, says_nothing});
+void SupervisorState::lose_silent_process(std::int32_t process, const std::string& reason) {
+  config_.observer->on_warning(reason + ": it counts as lost");
+  dismiss_process(process, {Errc::peer_down, reason});
 }
 
-// A rank that joins has nothing to do but to answer, and the others stand still until it does:
-// its process may answer while the rank does not. Time in which this process was suspended does not
-// count.
+// A rank that joins has nothing to do but to answer, and the others wait until it does: its process
+// may answer while the rank does not. Time in which this process was suspended does not count.
 void SupervisorState::watch_change() {
   if (stage_ != Stage::running || !silent_.watches() || !view_.in_progress()) return;
   if (now() - change_watched_ > silent_.patience()) change_began_ = now();
   change_watched_ = now();
   const Duration length = now() - change_began_;
+  const std::vector<Rank> arriving = arriving_ranks();
   for (const Rank rank : view_.unanswered()) {
     const std::int32_t process = members_.process_of(rank);
-    const bool joins = process > 0 && view_.is_arriving(rank);
+    const bool joins =
+        process > 0 && std::find(arriving.begin(), arriving.end(), rank) != arriving.end();
     if (!joins || length < silent_.limit(usual_silence(process)) || !can_lose(process)) continue;
-    return lose_process_that(
+    return lose_silent_process(
         process, fmt::format("rank {} of process {}, which joins, has not answered for {:.1f} s "
                              "while all others waited for it (--lost-after)",
                              rank, process, to_seconds(length)));

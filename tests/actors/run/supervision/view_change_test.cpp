@@ -60,7 +60,7 @@ TEST(ViewChange, IgnoresAnswersToEarlierQuestionsAndOfOthers) {
   EXPECT_EQ(close(change, 0, 0, 0, 0), Next::wait) << "nobody was asked to close";
 }
 
-TEST(ViewChange, KnowsWhoHasNotAnswered) {
+TEST(ViewChange, KnowsWhichRanksHaveNotAnswered) {
   ViewChange change({{0, 1, 2}, {}});
   EXPECT_EQ(change.unanswered(), std::vector<Rank>{});
   change.begin({0, 1, 2});
