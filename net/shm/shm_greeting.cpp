@@ -75,7 +75,7 @@ Expected<LinkParts> greet(FileDescriptor socket, const LinkIdentity& identity, s
   if (!checked) return checked.error();
   Expected<Ends> ends = make_ends();
   if (!ends) return ends.error();
-  const Proof proof{proof_of_dialer(identity.token, own, *answer)};
+  const ShmProof proof{proof_of_dialer(identity.token, own, *answer)};
   if (!send_packet(socket.get(), &proof, sizeof proof, ends->descriptors()))
     return Error{Errc::io, "it does not read"};
   auto last = next_packet(socket.get(), deadline, cancelled);

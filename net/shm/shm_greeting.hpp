@@ -3,7 +3,7 @@
 //
 //   dialer → acceptor  ShmHello with a nonce
 //   acceptor → dialer  ShmHello with a nonce and its proof
-//   dialer → acceptor  Proof, with the descriptors of its Ends
+//   dialer → acceptor  ShmProof, with the descriptors of its Ends
 //   acceptor → dialer  Answer, with the descriptors of its Ends; or a refusal
 //
 // A proof is an HMAC under the job's token of both nonces, processes and placements. Nothing of a
@@ -40,7 +40,7 @@ struct ShmHello {
   std::array<char, kProofDigits> proof{};  // of the acceptor
 };
 
-struct Proof {
+struct ShmProof {
   std::array<char, kProofDigits> proof{};
 };
 

@@ -85,7 +85,7 @@ Expected<bool> ShmWire::answer_hello(Greeting& greeting) {
 }
 
 Expected<bool> ShmWire::answer_proof(Greeting& greeting, Packet packet) {
-  Proof proof;
+  ShmProof proof;
   if (!read_as(packet, proof)) return damaged_greeting();
   const bool known =
       is_equal(proof.proof, proof_of_dialer(links_->own().token, *greeting.theirs, *greeting.own));

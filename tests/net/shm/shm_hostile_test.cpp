@@ -59,7 +59,7 @@ TEST(ShmHostile, UnauthenticatedConnectionsDisturbNoLink) {
       if (rng() % 3 == 0) bytes[rng() % bytes.size()] ^= std::byte{4};
       shm::send_packet(socket->get(), bytes.data(), bytes.size());
       // Without knowing the token, and with descriptors that nobody asked for.
-      const Bytes proof = random_bytes(rng, sizeof(shm::Proof));
+      const Bytes proof = random_bytes(rng, sizeof(shm::ShmProof));
       shm::send_packet(socket->get(), proof.data(), proof.size(), {0, 0});
       if (rng() % 2 == 0) open.push_back(*std::move(socket));
     }
@@ -111,7 +111,7 @@ TEST(ShmHostile, AWrongProofIsRefused) {
   ASSERT_TRUE(shm::read_hello(packet).ok());
   const auto ends = shm::make_ends();
   ASSERT_TRUE(ends.ok());
-  const shm::Proof proof;
+  const shm::ShmProof proof;
   ASSERT_TRUE(shm::send_packet(socket->get(), &proof, sizeof proof, ends->descriptors()));
   ASSERT_TRUE(receive());
   EXPECT_TRUE(packet.descriptors.empty());
