@@ -27,8 +27,8 @@ struct Changed {
   std::string preset, wire;
   bool has_nodes = false;  // of two ranks each, which act as one rank
 };
-void PrintTo(const Changed& job, std::ostream* out) {
-  *out << job.preset << " over " << job.wire << (job.has_nodes ? ", with nodes" : "");
+std::ostream& operator<<(std::ostream& out, const Changed& job) {
+  return out << job.preset << " over " << job.wire << (job.has_nodes ? ", with nodes" : "");
 }
 
 // The presets take turns at the wires. Beside them: exchanges of further kinds, and nodes.

@@ -33,13 +33,13 @@ class DigestFiles : public testing::Test {
       std::ofstream(folder_.path() / name) << content;
       files += (files.empty() ? "" : "|") + (folder_.path() / name).string();
     }
+    const std::string script = std::string(GRAPEVINE_SOURCE_DIR) + "/cmake/digest_files.cmake";
     ProcessOptions options;
     options.program = "/bin/sh";  // which looks on PATH
-    const ProcessResult result =
-        run_process({"-c", "exec cmake \"$@\"", "sh", "-DOUTPUT=" + output.string(),
-                     "-DHEADER=a.hpp", "-DFUNCTION=f", "-DVERSION=1.2.3", "-DFILES=" + files, "-P",
-                     GRAPEVINE_SOURCE_DIR "/cmake/digest_files.cmake"},
-                    options);
+    const ProcessResult result = run_process(
+        {"-c", "exec cmake \"$@\"", "sh", "-DOUTPUT=" + output.string(), "-DHEADER=a.hpp",
+         "-DFUNCTION=f", "-DVERSION=1.2.3", "-DFILES=" + files, "-P", script},
+        options);
     EXPECT_EQ(result.exit_code, 0) << result.describe();
     std::ifstream source(output);
     return {std::istreambuf_iterator<char>(source), {}};
