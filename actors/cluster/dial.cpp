@@ -44,8 +44,7 @@ std::string same_number() {
   const bool known = ::stat("/proc/self/ns/pid", &own) == 0;
   if (!known || own.st_ino == kNumbersOfHost) return "";
   return "; if it is a process of another container on this host, with the host's network, give "
-         "the "
-         "containers the host's process numbers (--pid=host, in Kubernetes hostPID: true)";
+         "the containers the host's process numbers (--pid=host, in Kubernetes hostPID: true)";
 }
 
 using Found = std::tuple<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>;

@@ -44,6 +44,7 @@ std::string SupervisorState::why_no_view_without(const std::vector<Rank>& ranks)
 
 // Members of a checkpoint's view that had been lost there come anew in the first change.
 std::vector<Rank> SupervisorState::arriving_ranks() const {
+  if (!view_.in_progress()) return {};
   std::vector<Rank> ranks = view_.arriving();
   const std::vector<Rank> all = view_.participants();
   for (const Rank rank : config_.absent) {

@@ -49,9 +49,9 @@ void SupervisorState::on_process_down(std::int32_t process) {
   if (known) return;
   // A transport may have reported the loss of a joining rank before HoldForView, to ranks for which
   // it was lost already.
-  const std::vector<Rank> arriving = view_.in_progress() ? arriving_ranks() : std::vector<Rank>();
+  const std::vector<Rank> arriving = arriving_ranks();
   for (const Rank rank : members_.remaining_ranks_of(process))
-    if (std::find(arriving.begin(), arriving.end(), rank) != arriving.end())
+    if (std::binary_search(arriving.begin(), arriving.end(), rank))
       crew_.send_to_ranks(PeerLost{rank, ""});
   for (const Rank rank : members_.remaining_ranks_of(process))
     if (!on_rank_down(rank, kProcessEnded)) return;

@@ -71,8 +71,7 @@ void SupervisorState::watch_change() {
   const std::vector<Rank> arriving = arriving_ranks();
   for (const Rank rank : view_.unanswered()) {
     const std::int32_t process = members_.process_of(rank);
-    const bool joins =
-        process > 0 && std::find(arriving.begin(), arriving.end(), rank) != arriving.end();
+    const bool joins = process > 0 && std::binary_search(arriving.begin(), arriving.end(), rank);
     if (!joins || length < silent_.limit(usual_silence(process)) || !can_lose(process)) continue;
     return lose_silent_process(
         process, fmt::format("rank {} of process {}, which joins, has not answered for {:.1f} s "
