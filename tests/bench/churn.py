@@ -4,13 +4,14 @@
 Usage: churn.py GRAPEVINE [--seconds S] [--processes N] [--algorithm NAME…] [--every A:B] [--seed N]
                 [--transport NAME] [--restarts N] [--checkpoint-every EPOCHS]
                 [--model NAME] [--data NAME] [--batch-size B] [--lr LR] [--delay TEXT]
-                [--stopped SHARE] [--lost-after S]
+                [--delay-both] [--stopped SHARE] [--lost-after S]
 
 NAME may be followed by `--set KEY=VALUE`, in quotes. Every A to B seconds a random process other
 than the first is killed by SIGKILL, or, with the probability SHARE, stopped by SIGSTOP for the rest
 of the run, and another one is started in its place at once. An undisturbed run of as many steps
-follows, without `--delay`, which makes the steps of the disturbed one take time and few cores. Per
-algorithm, from metrics.csv and the log of process 0:
+follows, without `--delay`, which makes the steps of the disturbed one take time and few cores;
+`--delay-both` delays it, too, for a method whose result depends on how many gradients are on their
+way at a time. Per algorithm, from metrics.csv and the log of process 0:
 
   kills       and how many of them were followed by a return
   after kill  seconds from a kill to the next completed step of another rank: median, 99th percentile
@@ -246,7 +247,7 @@ def test_loss(options, out):
 
 def undisturbed_loss(options, algorithm, folder, steps):
     out = os.path.join(folder, file_name(algorithm) + "-undisturbed")
-    job = Job(options, algorithm, out, steps)
+    job = Job(options, algorithm, out, steps, delay=options.delay if options.delay_both else "")
     job.processes[0].wait(timeout=3600)
     for process in job.processes[1:]:
         process.wait(timeout=60)
@@ -262,6 +263,7 @@ def main():
     parser.add_argument("--every", default="0.5:2")
     parser.add_argument("--stopped", type=float, default=0)
     parser.add_argument("--delay", default="")
+    parser.add_argument("--delay-both", action="store_true")
     parser.add_argument("--lost-after", default="")
     parser.add_argument("--algorithm", nargs="+", default=["ar", "sgp", "ad-psgd", "eager-majority"])
     parser.add_argument("--seed", type=int, default=1)
