@@ -25,6 +25,8 @@ way at a time. Per algorithm, from metrics.csv and the log of process 0:
   loss        of the last model on the test data, over that of the undisturbed run at equal samples:
               take data whose loss does not tend to 0, as `hyperplane`
 
+The exit code is 1 if a ledger is not exact or a run did not end as it was asked to.
+
 With --restarts N, what a job does that cannot lose a process: a random process is killed after 3 s
 of training, the others end, and all are started again from the newest checkpoint, N times. Seconds
 from the kill to the first step, and until the slowest rank has the steps again that it had at the
@@ -99,16 +101,19 @@ class Job:
 
     def end(self):
         self.processes[0].send_signal(signal.SIGTERM)
-        code = self.processes[0].wait(timeout=60)
+        code = self.processes[0].wait(timeout=120)
         for process in self.processes[1:]:
             try:
                 process.wait(timeout=30)
             except subprocess.TimeoutExpired:
                 process.kill()
-        for process in self.stopped:
+        self.kill()
+        return code
+
+    def kill(self):
+        for process in self.processes + self.stopped:
             process.kill()
             process.wait()
-        return code
 
 
 def rows_of(out):
@@ -129,6 +134,13 @@ def wait_for_steps(out, process):
 def disturbed(options, algorithm, folder, rng):
     out = os.path.join(folder, file_name(algorithm))
     job = Job(options, algorithm, out, 10**8, delay=options.delay)
+    try:
+        return disturb(options, job, out, rng)
+    finally:
+        job.kill()
+
+
+def disturb(options, job, out, rng):
     wait_for_steps(out, job.processes[0])
     first, rows = time.monotonic(), rows_of(out)
     zero = first - rows[-1][0]  # of the run's clock, on this one
@@ -283,6 +295,7 @@ def main():
         return
     print("algorithm       kills returns  after kill p50  p99  standstill  return p50   p99"
           "  ledger  loss  destroyed  stopped / silent")
+    faults = 0
     for algorithm in options.algorithm:
         rng = random.Random(options.seed)
         code, kills, rows, summary, silent = disturbed(options, algorithm, folder, rng)
@@ -301,7 +314,10 @@ def main():
               f"{quantile(back, 0.99):5.2f}  "
               f"{'exact' if off == 0 else off:>6}  {loss:.3f}  {counts['destroyed']:9d}  {silent}"
               f"{'' if code == 4 else '  exit code ' + str(code)}", flush=True)
+        faults += off != 0 or code != 4
     shutil.rmtree(folder)
+    if faults:
+        raise SystemExit(f"{faults} of {len(options.algorithm)} runs have a fault: see above")
 
 
 if __name__ == "__main__":
