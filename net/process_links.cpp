@@ -30,6 +30,8 @@ std::string describe(Refusal refusal) {
       return "it has started without this process, or has lost it before";
     case Refusal::lower_process:
       return "a process dials only processes of lower index: check the list of addresses";
+    case Refusal::other_process:
+      return "it is not the process that was dialled: check the list of addresses";
   }
   return "it refused for a reason that this version does not know";
 }
@@ -78,13 +80,15 @@ ProcessLinks::ProcessLinks(const Placement& placement, std::vector<std::string> 
 
 const std::string& ProcessLinks::name(std::int32_t process) const { return names_[index(process)]; }
 
-Refusal ProcessLinks::judge(std::int32_t process, std::uint64_t placement) {
+Refusal ProcessLinks::judge(std::int32_t process, std::uint64_t placement, std::int32_t to) {
   if (placement != digest_ || process < 0 || index(process) >= links_.size())
     return Refusal::other_placement;
   const std::lock_guard<std::mutex> lock(mutex_);
   const Link link = links_[index(process)];
-  if (link == Link::returning) return Refusal::none;
-  if (process == own_process_ || link == Link::open) {
+  const bool is_meant = to == own_process_;
+  if (is_meant && link == Link::returning) return Refusal::none;
+  // Of a process that means another one, an open link shows that its addresses are wrong, no more.
+  if (process == own_process_ || (is_meant && link == Link::open)) {
     if (first(Link::awaited) >= 0) {  // still starting: the job is set up wrongly
       duplicate_ = fmt::format(
           "two processes call themselves process {}: give every process its own index", process);
@@ -92,6 +96,7 @@ Refusal ProcessLinks::judge(std::int32_t process, std::uint64_t placement) {
     }
     return Refusal::duplicate_process;
   }
+  if (!is_meant) return Refusal::other_process;
   if (process < own_process_) return Refusal::lower_process;
   return link == Link::awaited ? Refusal::none : Refusal::too_late;
 }

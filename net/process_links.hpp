@@ -25,7 +25,8 @@ enum class Refusal : std::int32_t {
   other_job,
   other_placement,
   too_late,
-  lower_process
+  lower_process,
+  other_process
 };
 
 // The error of a refused process, for its user.
@@ -43,8 +44,8 @@ struct LinkIdentity {
 inline constexpr std::size_t kNonceDigits = 2 * kNonceBytes;
 inline constexpr std::size_t kProofDigits = 64;
 
-// One end of a connection, as a proof covers it. The dialler proves itself before it knows the
-// process at the other end: that one is -1 then.
+// One end of a connection, as a proof covers it. A dialler that proves itself before it knows the
+// process at the other end names the one that it means, and no placement.
 struct LinkEnd {
   std::int32_t process = -1;
   std::uint64_t placement = 0;
@@ -74,8 +75,8 @@ class ProcessLinks {
   const std::string& name(std::int32_t process) const;
 
   // The answer to a process that has proved that it belongs to the job, and says so of itself.
-  // `placement`: its placement_digest().
-  Refusal judge(std::int32_t process, std::uint64_t placement);
+  // `placement`: its placement_digest(); `to`: the process that it has dialled.
+  Refusal judge(std::int32_t process, std::uint64_t placement, std::int32_t to);
   // A lost process stays lost until it is expected again. True: it has returned.
   bool open(std::int32_t process);
   void lose(std::int32_t process);

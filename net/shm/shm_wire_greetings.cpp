@@ -90,7 +90,9 @@ Expected<bool> ShmWire::answer_proof(Greeting& greeting, Packet packet) {
   const bool known =
       is_equal(proof.proof, proof_of_dialer(links_->own().token, *greeting.theirs, *greeting.own));
   Answer answer;
-  answer.refusal = known ? links_->judge(greeting.theirs->process, greeting.theirs->placement)
+  // It has proved itself to this process: its proof names both.
+  const std::int32_t to = links_->own().process;
+  answer.refusal = known ? links_->judge(greeting.theirs->process, greeting.theirs->placement, to)
                          : Refusal::other_job;
   if (answer.refusal != Refusal::none) {
     send_packet(greeting.socket.get(), &answer, sizeof answer);

@@ -212,6 +212,7 @@ void Connection::take_greeting() {
     owner_.on_hello(*this, bytes.data());
   } else {
     state_ = State::held;
+    last_received_ = Clock::now();
     owner_.on_proof(*this, bytes.data());
   }
 }

@@ -35,7 +35,8 @@ class ConnectionOwner {
 class Connection final : public OutboxLoop, public std::enable_shared_from_this<Connection> {
  public:
   // greeting: a Hello is awaited, maybe behind the stream's own handshake; proving: then a Proof;
-  // held: it waits for the answer; draining: bytes that arrive are discarded until the end.
+  // held: it waits for the answer, without a limit of time; draining: bytes that arrive are
+  // discarded until the end.
   enum class State { handshake, greeting, proving, held, open, draining, closed };
 
   Connection(asio::io_context& loop, std::shared_ptr<Stream> stream, ConnectionOwner& owner);
@@ -59,6 +60,7 @@ class Connection final : public OutboxLoop, public std::enable_shared_from_this<
   Nonces nonces;  // valid from `proving` on
   Proof proof;    // valid from `held` on
   Outbox& outbox() { return outbox_; }
+  // Valid from `held` on: when the proof came, or later bytes.
   Clock::time_point last_received() const { return last_received_; }
   void count_as_received(Clock::time_point now) { last_received_ = now; }
   // The address at the other end.

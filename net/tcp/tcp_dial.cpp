@@ -194,15 +194,17 @@ bool may_pass(Refusal refusal) {
 // Of a listener that has proved itself. `joins`: see dial().
 Expected<void> check_answer(const Proof& answer, const LinkIdentity& own, std::int32_t process,
                             bool joins) {
+  if (answer.refusal == Refusal::other_process)
+    return Error{
+        Errc::protocol,
+        fmt::format("process {} answered there: check the list of addresses", answer.process)};
   if (answer.refusal != Refusal::none)
     return Error{joins && may_pass(answer.refusal) ? Errc::io : Errc::protocol,
                  describe(answer.refusal)};
   if (answer.placement != own.placement)
     return Error{Errc::protocol, describe(Refusal::other_placement)};
   if (answer.process != process)
-    return Error{
-        Errc::protocol,
-        fmt::format("process {} answered there: check the list of addresses", answer.process)};
+    return Error{Errc::protocol, "it has accepted a connection to another process"};
   return {};
 }
 
@@ -210,7 +212,7 @@ Expected<void> greet(Stream& stream, const LinkIdentity& own, std::int32_t proce
                      Clock::time_point deadline, const Cancelled& cancelled, bool joins) {
   const Expected<Nonces> nonces = exchange_nonces(stream, deadline, cancelled);
   if (!nonces) return nonces.error();
-  const Proof proof = proof_of_dialler(own, *nonces);
+  const Proof proof = proof_of_dialler(own, process, *nonces);
   const Expected<Proof> answer = exchange_proofs(stream, proof, deadline, cancelled);
   if (!answer) return answer.error();
   if (!is_right_listener(*answer, own.token, *nonces, proof))

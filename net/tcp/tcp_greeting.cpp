@@ -11,7 +11,10 @@ namespace grapevine::tcp {
 namespace {
 
 constexpr std::size_t kNonceAt = 8;
-constexpr std::size_t kMacAt = 16;
+constexpr std::size_t kToAt = 4;
+constexpr std::size_t kRefusalAt = 8;
+constexpr std::size_t kPlacementAt = 12;
+constexpr std::size_t kMacAt = 20;
 
 Error not_ours(const std::string& what) { return {Errc::protocol, what}; }
 
@@ -34,7 +37,7 @@ std::string mac_of_proof(const char* side, const Proof& proof, const JobToken& t
 std::string mac_of_dialler(const Proof& dialler, const JobToken& token, const Nonces& nonces) {
   return mac_of_proof("dialler", dialler, token,
                       {dialler.process, dialler.placement, nonces.dialler},
-                      {-1, 0, nonces.listener});
+                      {dialler.to, 0, nonces.listener});
 }
 
 std::string mac_of_listener(const Proof& listener, const JobToken& token, const Nonces& nonces,
@@ -80,6 +83,7 @@ std::vector<std::byte> encode_proof(const Proof& proof) {
   std::vector<std::byte> out;
   out.reserve(kProofBytes);
   little_endian::put(out, proof.process);
+  little_endian::put(out, proof.to);
   little_endian::put(out, static_cast<std::int32_t>(proof.refusal));
   little_endian::put(out, proof.placement);
   put_text(out, proof.mac, kProofDigits);
@@ -89,22 +93,23 @@ std::vector<std::byte> encode_proof(const Proof& proof) {
 Expected<Proof> decode_proof(const std::byte* data) {
   Proof proof;
   proof.process = little_endian::get<std::int32_t>(data);
-  proof.refusal = static_cast<Refusal>(little_endian::get<std::int32_t>(data + 4));
-  proof.placement = little_endian::get<std::uint64_t>(data + 8);
+  proof.to = little_endian::get<std::int32_t>(data + kToAt);
+  proof.refusal = static_cast<Refusal>(little_endian::get<std::int32_t>(data + kRefusalAt));
+  proof.placement = little_endian::get<std::uint64_t>(data + kPlacementAt);
   proof.mac = text_at(data + kMacAt, kProofDigits);
-  if (proof.process < 0) return not_ours("its greeting is damaged");
+  if (proof.process < 0 || proof.to < 0) return not_ours("its greeting is damaged");
   return proof;
 }
 
-Proof proof_of_dialler(const LinkIdentity& own, const Nonces& nonces) {
-  Proof proof{own.process, Refusal::none, own.placement, {}};
+Proof proof_of_dialler(const LinkIdentity& own, std::int32_t to, const Nonces& nonces) {
+  Proof proof{own.process, to, Refusal::none, own.placement, {}};
   proof.mac = mac_of_dialler(proof, own.token, nonces);
   return proof;
 }
 
 Proof proof_of_listener(const LinkIdentity& own, Refusal refusal, const Nonces& nonces,
                         const Proof& dialler) {
-  Proof proof{own.process, refusal, own.placement, {}};
+  Proof proof{own.process, dialler.process, refusal, own.placement, {}};
   proof.mac = mac_of_listener(proof, own.token, nonces, dialler);
   return proof;
 }
@@ -115,7 +120,8 @@ bool is_right_dialler(const Proof& dialler, const JobToken& token, const Nonces&
 
 bool is_right_listener(const Proof& listener, const JobToken& token, const Nonces& nonces,
                        const Proof& dialler) {
-  return equal_secrets(listener.mac, mac_of_listener(listener, token, nonces, dialler));
+  return listener.to == dialler.process &&
+         equal_secrets(listener.mac, mac_of_listener(listener, token, nonces, dialler));
 }
 
 }  // namespace grapevine::tcp

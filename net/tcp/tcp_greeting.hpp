@@ -5,10 +5,11 @@
 //   dialler → listener  Proof
 //   listener → dialler  Proof, or a refusal
 //
-// A proof is an HMAC under the job's token of both nonces and of what the process says of itself:
-// the token is not sent, and a recorded greeting is of no use, since the other nonce is new. The
-// dialler proves itself first: without the token it learns the versions of the listener alone. All
-// integers are little-endian.
+// A proof is an HMAC under the job's token of both nonces, of what the process says of itself and
+// of the process at the other end: the token is not sent, a recorded greeting is of no use, since
+// the other nonce is new, and one that reaches another process is refused there. The dialler proves
+// itself first: without the token it learns the versions of the listener alone. All integers are
+// little-endian.
 //
 // Hello, 48 bytes, the same in all versions up to the codec's; a listener of another version
 // answers with its own, so that the dialler can name both:
@@ -19,11 +20,12 @@
 //        8    32  nonce: random, in hexadecimal digits
 //       40     8  zero
 //
-// Proof, 80 bytes:
+// Proof, 84 bytes:
 //        0     4  process: the sender's index
-//        4     4  refusal: 0 accepted; else why the connection ends now
-//        8     8  digest of the placement
-//       16    64  HMAC in hexadecimal digits; where the dialler's was wrong, all but the refusal is
+//        4     4  to: the index of the process that the dialler means; in an answer, of the dialler
+//        8     4  refusal: 0 accepted; else why the connection ends now
+//       12     8  digest of the placement
+//       20    64  HMAC in hexadecimal digits; where the dialler's was wrong, all but the refusal is
 //       0
 #pragma once
 #include <cstddef>
@@ -37,9 +39,9 @@
 namespace grapevine::tcp {
 
 inline constexpr std::uint32_t kMagic = 0x43545647;  // "GVTC" in memory order
-inline constexpr std::uint16_t kProtocolVersion = 3;
+inline constexpr std::uint16_t kProtocolVersion = 4;
 inline constexpr std::size_t kHelloBytes = 48;
-inline constexpr std::size_t kProofBytes = 80;
+inline constexpr std::size_t kProofBytes = 84;
 
 struct Hello {
   std::string nonce;  // kNonceDigits
@@ -55,6 +57,7 @@ Expected<Hello> decode_hello(const std::byte* data);
 
 struct Proof {
   std::int32_t process = 0;
+  std::int32_t to = 0;
   Refusal refusal = Refusal::none;
   std::uint64_t placement = 0;
   std::string mac;  // kProofDigits; empty: none
@@ -69,7 +72,8 @@ struct Nonces {
   std::string dialler, listener;
 };
 
-Proof proof_of_dialler(const LinkIdentity& own, const Nonces& nonces);
+// `to`: the process that is dialled.
+Proof proof_of_dialler(const LinkIdentity& own, std::int32_t to, const Nonces& nonces);
 // The answer to the proof of that dialler, which was right.
 Proof proof_of_listener(const LinkIdentity& own, Refusal refusal, const Nonces& nonces,
                         const Proof& dialler);

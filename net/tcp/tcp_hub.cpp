@@ -2,7 +2,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -17,7 +16,7 @@ using namespace std::chrono_literals;
 
 constexpr Clock::duration kGreetingTimeout = 10s;
 constexpr Clock::duration kStallCheck = 20ms;
-// Connections without a proof; further ones are refused.
+// Connections without an accepted proof.
 constexpr std::ptrdiff_t kMaxUnauthenticated = 256;
 
 }  // namespace
@@ -60,13 +59,28 @@ void Hub::on_connection(FileDescriptor socket) {
   }
 }
 
+// Until start() no proof can be checked, and those that have sent one wait for as long as that
+// takes: the oldest of them gives way, since anyone can send such bytes. A process dials again.
+// Without one that waits there is no room: the greetings of the others are limited in time.
+bool Hub::make_room() {
+  std::ptrdiff_t unauthenticated = 0;
+  std::shared_ptr<Connection> oldest;
+  for (const auto& c : connections_) {
+    unauthenticated += !c->is_open();
+    if (c->state() != Connection::State::held) continue;
+    if (oldest == nullptr || c->last_received() < oldest->last_received()) oldest = c;
+  }
+  if (unauthenticated < kMaxUnauthenticated) return true;
+  if (oldest == nullptr) return false;
+  end(*oldest, "it gave way to a new one: there are too many unauthenticated connections");
+  return true;
+}
+
 void Hub::greet(FileDescriptor socket) {
-  const auto unauthenticated = std::count_if(connections_.begin(), connections_.end(),
-                                             [](const auto& c) { return !c->is_open(); });
+  const bool has_room = make_room();
   Connection& c = add(options_.tls == nullptr ? make_plain_stream(std::move(socket))
                                               : options_.tls->accepted(std::move(socket)));
-  if (unauthenticated >= kMaxUnauthenticated)
-    return end(c, "there are too many unauthenticated connections");
+  if (!has_room) return end(c, "there are too many unauthenticated connections");
   try {
     c.await_greeting(kGreetingTimeout);
   } catch (const std::exception&) {
@@ -111,7 +125,7 @@ void Hub::answer(Connection& c) {
   c.outbox().add({encode_proof(own), {}});
   if (own.refusal == Refusal::none) return open(c, c.proof.process);
   c.outbox().pump_all();
-  end(c, describe(own.refusal));
+  end(c, links_->reason(own.refusal, c.proof));
 }
 
 // Messages that wait for an earlier connection of the process are dropped first. The answer to a

@@ -58,6 +58,7 @@ class Hub final : public ConnectionOwner {
  private:
   void on_connection(FileDescriptor socket);
   void greet(FileDescriptor socket);
+  bool make_room();
   Connection& add(std::unique_ptr<Stream> stream);
   Connection* find_process(std::int32_t process);
   void answer(Connection& c);

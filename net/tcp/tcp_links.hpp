@@ -1,5 +1,7 @@
 // The links of one process to the others of its job, by the greetings that they send over TCP.
 #pragma once
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -22,8 +24,15 @@ class Links : public ProcessLinks {
   // The answer to the proof of a process that connects. One without the token learns the refusal
   // alone.
   Proof answer(const Proof& dialler, const Nonces& nonces) {
-    if (!is_right_dialler(dialler, own_.token, nonces)) return {0, Refusal::other_job, 0, {}};
-    return proof_of_listener(own_, judge(dialler.process, dialler.placement), nonces, dialler);
+    if (!is_right_dialler(dialler, own_.token, nonces)) return {0, 0, Refusal::other_job, 0, {}};
+    const Refusal refusal = judge(dialler.process, dialler.placement, dialler.to);
+    return proof_of_listener(own_, refusal, nonces, dialler);
+  }
+  // The reason of such a refusal, for the log of this process.
+  std::string reason(Refusal refusal, const Proof& dialler) const {
+    if (refusal != Refusal::other_process) return describe(refusal);
+    return fmt::format("process {} dialled process {} and reached process {}: check its addresses",
+                       dialler.process, dialler.to, own_.process);
   }
 
  private:

@@ -45,10 +45,10 @@ TEST(TcpGreeting, WhatDecodesEncodesToTheSameBytes) {
   EXPECT_EQ(refused_of_damaged(hello, tcp::decode_hello, tcp::encode_hello),
             2 * kMagicVersionsAndZeros);
   const std::vector<std::byte> proof =
-      tcp::encode_proof({3, Refusal::too_late, 0xfedcba9876543210ULL, std::string(64, 'a')});
+      tcp::encode_proof({3, 1, Refusal::too_late, 0xfedcba9876543210ULL, std::string(64, 'a')});
   ASSERT_EQ(proof.size(), tcp::kProofBytes);
-  constexpr int kSignOfProcess = 1;
-  EXPECT_EQ(refused_of_damaged(proof, tcp::decode_proof, tcp::encode_proof), kSignOfProcess);
+  constexpr int kSignsOfProcesses = 2;
+  EXPECT_EQ(refused_of_damaged(proof, tcp::decode_proof, tcp::encode_proof), kSignsOfProcesses);
 }
 
 // Each changes one thing of a connection or of an end.
@@ -58,7 +58,7 @@ TEST(TcpGreeting, AProofIsOfOneConnectionAndOneEnd) {
   const tcp::Nonces new_dialler{tcp::make_hello().nonce, nonces.listener};
   const tcp::Nonces new_listener{nonces.dialler, tcp::make_hello().nonce};
   const tcp::Nonces exchanged{nonces.listener, nonces.dialler};
-  const tcp::Proof dialler = tcp::proof_of_dialler({2, 7, token}, nonces);
+  const tcp::Proof dialler = tcp::proof_of_dialler({2, 7, token}, 1, nonces);
   const tcp::Proof listener = tcp::proof_of_listener({1, 7, token}, Refusal::none, nonces, dialler);
   EXPECT_TRUE(tcp::is_right_dialler(dialler, token, nonces));
   EXPECT_TRUE(tcp::is_right_listener(listener, token, nonces, dialler));
@@ -70,11 +70,12 @@ TEST(TcpGreeting, AProofIsOfOneConnectionAndOneEnd) {
   }
   EXPECT_FALSE(tcp::is_right_dialler(listener, token, nonces)) << "it is of the other end";
   EXPECT_FALSE(tcp::is_right_listener(dialler, token, nonces, dialler));
-  EXPECT_FALSE(
-      tcp::is_right_listener(listener, token, nonces, tcp::proof_of_dialler({3, 7, token}, nonces)))
+  EXPECT_FALSE(tcp::is_right_listener(listener, token, nonces,
+                                      tcp::proof_of_dialler({3, 7, token}, 1, nonces)))
       << "it answers another process";
   for (const auto& damage : std::vector<std::function<void(tcp::Proof&)>>{
-           [](tcp::Proof& p) { p.process += 1; }, [](tcp::Proof& p) { p.placement += 1; },
+           [](tcp::Proof& p) { p.process += 1; }, [](tcp::Proof& p) { p.to += 1; },
+           [](tcp::Proof& p) { p.placement += 1; },
            [](tcp::Proof& p) { p.refusal = Refusal::too_late; },
            [](tcp::Proof& p) { p.mac.clear(); }, [](tcp::Proof& p) { p.mac.back() ^= 1; }}) {
     tcp::Proof damaged = dialler;

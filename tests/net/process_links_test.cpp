@@ -63,6 +63,25 @@ TEST(ProcessLinks, ABrokenLinkToAProcessThatIsNotLostIsAnError) {
   EXPECT_GT(polls, 10) << "the run had time to know it";
 }
 
+// Process 2 dials the wrong address. That is no second process of its index, and no loss.
+TEST(ProcessLinks, AProcessThatMeansAnotherOneIsRefusedWhateverItsLink) {
+  const auto mine = links();
+  const auto judge = [&](std::int32_t to) {
+    return mine->judge(2, placement_digest({{0, 1, 2}, {"a", "b", "c"}, 1}), to);
+  };
+  for (const std::int32_t to : {0, 2, -1}) EXPECT_EQ(judge(to), Refusal::other_process) << to;
+  EXPECT_EQ(judge(1), Refusal::none);
+  mine->open(2);
+  EXPECT_EQ(judge(0), Refusal::other_process);
+  mine->open(0);
+  EXPECT_TRUE(wait(*mine, nullptr).ok());
+  mine->lose(2);
+  EXPECT_EQ(judge(0), Refusal::other_process);
+  mine->expect(2);
+  EXPECT_EQ(judge(0), Refusal::other_process);
+  EXPECT_EQ(judge(1), Refusal::none);
+}
+
 // At the start of a run nobody knows of losses.
 TEST(ProcessLinks, AtTheStartALossEndsTheWaitAtOnce) {
   const auto mine = links();

@@ -9,6 +9,7 @@
 #include <sys/time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <functional>
@@ -86,9 +87,10 @@ struct Greeting {
   Bytes answer;  // tcp::kProofBytes
 };
 
-Bytes expected_refusal() { return tcp::encode_proof({0, Refusal::other_job, 0, {}}); }
+Bytes expected_refusal() { return tcp::encode_proof({0, 0, Refusal::other_job, 0, {}}); }
 
-Greeting greet(const std::string& address, const LinkIdentity& own, std::size_t piece = 1 << 20) {
+Greeting greet(const std::string& address, const LinkIdentity& own, std::size_t piece = 1 << 20,
+               std::int32_t to = 0) {
   Greeting greeting{connection_to(address), {}, {}, {}, {}};
   const tcp::Hello hello = tcp::make_hello();
   greeting.hello = tcp::encode_hello(hello);
@@ -98,7 +100,7 @@ Greeting greet(const std::string& address, const LinkIdentity& own, std::size_t 
   const auto decoded = tcp::decode_hello(theirs.data());
   EXPECT_TRUE(decoded.ok());
   greeting.nonces = {hello.nonce, decoded->nonce};
-  greeting.proof = tcp::encode_proof(tcp::proof_of_dialler(own, greeting.nonces));
+  greeting.proof = tcp::encode_proof(tcp::proof_of_dialler(own, to, greeting.nonces));
   write_all(greeting.socket.get(), greeting.proof, piece);
   greeting.answer = read_bytes(greeting.socket.get(), tcp::kProofBytes);
   return greeting;
@@ -168,6 +170,29 @@ TEST_F(TcpProofs, AWrongTokenLearnsTheRefusalAlone) {
     }
 }
 
+// The addresses of process 1 are wrong: no link to it has been opened, and none is lost.
+TEST_F(TcpProofs, AProofForAnotherProcessTakesNoPlace) {
+  for (const std::int32_t to : {1, 5}) {
+    const Greeting refused = greet(address_, identity(1), 1 << 20, to);
+    ASSERT_EQ(refused.answer.size(), tcp::kProofBytes);
+    const auto answer = tcp::decode_proof(refused.answer.data());
+    ASSERT_TRUE(answer.ok());
+    EXPECT_EQ(answer->refusal, Refusal::other_process);
+    EXPECT_EQ(answer->process, 0);
+    EXPECT_TRUE(tcp::is_right_listener(*answer, kJob, refused.nonces,
+                                       *tcp::decode_proof(refused.proof.data())));
+  }
+  EXPECT_TRUE(log_.wait_for({"tcp: dropped a connection from 127.0.0.1",
+                             "process 1 dialled process 1 and reached process 0"}));
+  connect_process_1();
+}
+
+// Only with the token: without it, another process is another job.
+TEST_F(TcpProofs, AWrongTokenDoesNotLearnWhichProcessAnswers) {
+  EXPECT_EQ(greet(address_, identity(1, kOtherJob), 1 << 20, 5).answer, expected_refusal());
+  connect_process_1();
+}
+
 // A proof is read whole, in pieces of any size, and nothing of the token is on the wire.
 TEST_F(TcpProofs, SlowBytesAreReadAndHoldNoToken) {
   connect_process_1(1);
@@ -187,7 +212,8 @@ TEST_F(TcpProofs, AnotherVersionIsToldTheVersions) {
     EXPECT_TRUE(tcp::decode_hello(answer.data()).ok());
     EXPECT_TRUE(has_ended(other.get()));
   }
-  EXPECT_TRUE(log_.wait_for({"tcp: dropped a connection", "another version (protocol 67,"}));
+  const std::string version = std::to_string(tcp::kProtocolVersion ^ 0x40);
+  EXPECT_TRUE(log_.wait_for({"tcp: dropped a connection", "another version (protocol " + version}));
   connect_process_1();
 }
 
@@ -204,7 +230,7 @@ TEST_F(TcpProofs, OtherProgramsGetNoByte) {
 
 class FalseListener {
  public:
-  // `answer`: to the bytes that have arrived.
+  // `answer`: to the bytes that have arrived; empty: the connection ends.
   explicit FalseListener(std::function<Bytes(const Bytes&)> answer) : answer_(std::move(answer)) {
     sockaddr_in own = loopback_address(0);
     socklen_t size = sizeof own;
@@ -221,22 +247,28 @@ class FalseListener {
   }
 
   // The error of a process that dials it.
-  Error error_of_dialling() const {
+  Error error_of_dialling(const Cancelled& cancelled = nullptr) const {
     const auto dialled = tcp::dial(tcp::join_address("127.0.0.1", port_), identity(1), 0,
-                                   tcp::Clock::now() + kTimeout);
+                                   tcp::Clock::now() + kTimeout, cancelled);
     EXPECT_FALSE(dialled.ok());
     return dialled ? Error{} : dialled.error();
   }
 
  private:
   void run() const {
-    const FileDescriptor socket(::accept(listening_.get(), nullptr, nullptr));
-    Bytes arrived(1000);
     for (;;) {
-      const ssize_t size = ::recv(socket.get(), arrived.data(), arrived.size(), 0);
-      if (size <= 0) return;
-      write_all(socket.get(), answer_({arrived.begin(), arrived.begin() + size}));
+      const FileDescriptor socket(::accept(listening_.get(), nullptr, nullptr));
+      if (socket.get() < 0) return;
+      while (answers_once(socket.get())) continue;
     }
+  }
+  bool answers_once(int socket) const {
+    Bytes arrived(1000);
+    const ssize_t size = ::recv(socket, arrived.data(), arrived.size(), 0);
+    if (size <= 0) return false;
+    const Bytes answer = answer_({arrived.begin(), arrived.begin() + size});
+    write_all(socket, answer);
+    return !answer.empty();
   }
 
   const std::function<Bytes(const Bytes&)> answer_;
@@ -257,7 +289,8 @@ TEST(TcpFalseListener, NoRefusalIsBelievedWithoutAProof) {
   for (const Refusal refusal : {Refusal::none, Refusal::too_late, Refusal::duplicate_process}) {
     const FalseListener liar([refusal](const Bytes& arrived) {
       if (arrived.size() == tcp::kHelloBytes) return tcp::encode_hello(tcp::make_hello());
-      return tcp::encode_proof({0, refusal, identity(0).placement, std::string(kProofDigits, '0')});
+      return tcp::encode_proof(
+          {0, 1, refusal, identity(0).placement, std::string(kProofDigits, '0')});
     });
     const Error error = liar.error_of_dialling();
     EXPECT_EQ(error.code, Errc::protocol);
@@ -275,6 +308,18 @@ TEST(TcpFalseListener, AnotherVersionIsNamed) {
   EXPECT_EQ(error.code, Errc::protocol);
   EXPECT_NE(error.message.find("another version (protocol 99,"), std::string::npos)
       << error.message;
+}
+
+// As it is where its connection has given way to newer ones.
+TEST(TcpFalseListener, AProcessWhoseConnectionEndsBehindItsProofDialsAgain) {
+  std::atomic<int> proofs{0};
+  const FalseListener closing([&proofs](const Bytes& arrived) {
+    if (arrived.size() == tcp::kHelloBytes) return tcp::encode_hello(tcp::make_hello());
+    ++proofs;
+    return Bytes();
+  });
+  const Error error = closing.error_of_dialling([&proofs] { return proofs >= 3; });
+  EXPECT_EQ(error.code, Errc::failed) << error.message;
 }
 
 // ---- connections that stop in the middle of their greeting
@@ -295,6 +340,31 @@ TEST_F(TcpStalledGreetings, AreLimitedAndEnd) {
   for (const FileDescriptor& each : stalled) ASSERT_TRUE(has_ended(each.get()));
   EXPECT_TRUE(log_.wait_for({"it did not identify itself in time"}));
   connect_process_1();
+}
+
+// ---- connections that have sent a proof before the run connects, when none can be checked
+
+// Any bytes are one. All are served, and a process of the run is among the last, whatever it was
+// before.
+TEST(TcpHeldGreetings, TheOldestGiveWay) {
+  const LogLines log;
+  const auto transport = make();
+  const std::string address = transport->address();
+  auto process_1 = std::async(std::launch::async, [&] {
+    return tcp::dial(address, identity(1), 0, tcp::Clock::now() + kTimeout);
+  });
+  std::vector<FileDescriptor> held;
+  for (std::size_t i = 0; i < kMoreThanAreHeld; ++i) {
+    held.push_back(connection_to(address));
+    write_all(held.back().get(), tcp::encode_hello(tcp::make_hello()));
+    ASSERT_EQ(read_bytes(held.back().get(), tcp::kHelloBytes).size(), tcp::kHelloBytes) << i;
+    write_all(held.back().get(), Bytes(tcp::kProofBytes));
+  }
+  EXPECT_TRUE(has_ended(held.front().get()));
+  EXPECT_TRUE(log.wait_for({"tcp: dropped a connection from 127.0.0.1", "it gave way"}));
+  EXPECT_TRUE(
+      transport->connect({address, "process 1"}, one_each(0, 2), kTimeout, {kJob, nullptr}).ok());
+  EXPECT_TRUE(process_1.get().ok());
 }
 
 }  // namespace tcp_greeting_test

@@ -67,7 +67,7 @@ Bytes unauthenticated_bytes(Rng& rng) {
   Bytes bytes = tcp::encode_hello(tcp::make_hello());
   const LinkIdentity claimed{static_cast<std::int32_t>(rng() % 3), placement_digest(one_each(0, 2)),
                              kJob};
-  const Bytes proof = tcp::encode_proof(tcp::proof_of_dialler(claimed, {}));
+  const Bytes proof = tcp::encode_proof(tcp::proof_of_dialler(claimed, 0, {}));
   bytes.insert(bytes.end(), proof.begin(), proof.end());
   switch (rng() % 4) {
     case 0:
@@ -178,6 +178,38 @@ TEST(TcpHostile, AProcessOfLowerIndexIsNotLetIn) {
       << refused.error().message;
   EXPECT_TRUE(first->connect(addresses, one_each(0, 2), kTimeout, {kJob, nullptr}).ok());
   EXPECT_TRUE(dialling.get());
+}
+
+// Process 2 has a wrong list of addresses, and dials process 1 in the place of process 0: that is
+// its own error, and no loss of a process.
+TEST(TcpHostile, AProcessThatMeansAnotherOneIsNotLetIn) {
+  const LogLines log;
+  std::vector<std::unique_ptr<RemoteTransport>> transports;
+  std::vector<std::string> addresses;
+  for (int p = 0; p < 3; ++p) {
+    transports.push_back(make());
+    addresses.push_back(transports.back()->address());
+  }
+  auto mistaken = std::async(std::launch::async, [&] {
+    const LinkIdentity own{2, placement_digest(one_each(2, 3)), kJob};
+    return tcp::dial(addresses[1], own, 0, deadline());
+  });
+  std::this_thread::sleep_for(200ms);
+  std::vector<Expected<void>> connected(3);
+  run_threads(3, [&](int p) {
+    if (p == 2) {  // the right list, once the wrong one has failed
+      const auto refused = mistaken.get();
+      ASSERT_FALSE(refused.ok());
+      EXPECT_EQ(refused.error().code, Errc::protocol);
+      EXPECT_NE(refused.error().message.find("process 1 answered there: check the list"),
+                std::string::npos)
+          << refused.error().message;
+    }
+    const auto i = static_cast<std::size_t>(p);
+    connected[i] = transports[i]->connect(addresses, one_each(p, 3), kTimeout, {kJob, nullptr});
+  });
+  for (const Expected<void>& each : connected) EXPECT_TRUE(each.ok()) << each.error().message;
+  EXPECT_TRUE(log.wait_for({"process 2 dialled process 0 and reached process 1"})) << log.text();
 }
 
 // ---- A process of the job that has lost its mind: it greets properly, then sends what a test says
