@@ -192,6 +192,8 @@ void add_message_types(caf::actor_system_config& config) {
   config.add_message_type<CheckpointRequested>("grapevine::CheckpointRequested");
   config.add_message_type<ProcessClosed>("grapevine::Farewell");
   config.add_message_type<RunEnded>("grapevine::RunEnded");
+  config.add_message_type<AskChallenge>("grapevine::AskChallenge");
+  config.add_message_type<Challenge>("grapevine::Challenge");
   config.add_message_type<Join>("grapevine::Join");
   config.add_message_type<Admission>("grapevine::Welcome");
   config.add_message_type<AskAddresses>("grapevine::AskAddresses");
@@ -229,9 +231,13 @@ caf::error inspect(caf::deserializer& source, StateDict& state) {
   });
 }
 
+// As much of it as is read.
 caf::error inspect(caf::serializer& sink, Error& error) {
-  auto code = static_cast<std::int32_t>(error.code);
-  return sink(code, error.message);
+  return writing([&]() -> caf::error {
+    auto code = static_cast<std::int32_t>(error.code);
+    std::string text = error.message.substr(0, kLongestForeignText);
+    return sink(code, text);
+  });
 }
 
 // One line, from any process.

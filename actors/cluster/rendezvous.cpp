@@ -9,6 +9,7 @@
 #include <caf/io/all.hpp>
 
 #include "actors/cluster/dial.hpp"
+#include "actors/cluster/join/ask_challenge.hpp"
 #include "actors/cluster/join/join_proof.hpp"
 #include "actors/cluster/secure/publish.hpp"
 #include "actors/protocol_wire.hpp"
@@ -25,6 +26,7 @@ constexpr Duration kLongestSilence = std::chrono::seconds(60);
 constexpr Duration kShortestSilence = std::chrono::seconds(2);  // a busy machine stalls that long
 constexpr Duration kLongestHeartbeat = std::chrono::seconds(2);
 constexpr int kHeartbeatsInSilence = 4;
+constexpr int kMostChallenges = 10;
 constexpr Duration kBehindSilence = std::chrono::seconds(10);
 
 // The options that must be equal in all processes.
@@ -136,6 +138,7 @@ std::string own_address(const ClusterConfig& cluster) {
   return wires::pack_addresses(*of_wires);
 }
 
+// Without challenge and proof.
 Join make_join(const RunConfig& config, const ProcessAgentActor& agent, const std::string& nonce) {
   const ClusterConfig& cluster = *config.cluster;
   Join join;
@@ -149,7 +152,6 @@ Join make_join(const RunConfig& config, const ProcessAgentActor& agent, const st
   join.address = own_address(cluster);
   join.agent = agent;
   join.nonce = nonce;
-  if (!cluster.secret.empty()) join.proof = proof_of_join(cluster.secret, join);
   return join;
 }
 
@@ -163,14 +165,28 @@ Error answer_of_another_job(const ClusterConfig& cluster) {
           "process 0 at " + head_of(cluster) + " answers for another job: is its address right?"};
 }
 
+Expected<Admission> ask_once(caf::actor_system& system, const ClusterConfig& cluster,
+                             const RendezvousActor& rendezvous, Join join) {
+  auto challenge =
+      ask_challenge(system, rendezvous, cluster.secret, cluster.timeout, cluster.cancelled);
+  if (!challenge) return challenge.error();
+  join.challenge = *std::move(challenge);
+  if (!cluster.secret.empty()) join.proof = proof_of_join(cluster.secret, join);
+  // Longer than the timeout of the rendezvous, so that its own error arrives.
+  return ask_actor<Admission>(system, rendezvous, cluster.timeout + std::chrono::seconds(10),
+                              std::move(join), cluster.cancelled);
+}
+
+// A process that was suspended in between may come with a challenge that is too old: it asks for
+// another one.
 Expected<Admission> ask(caf::actor_system& system, const RunConfig& config,
                         const RendezvousActor& rendezvous, const ProcessAgentActor& agent,
                         const std::string& nonce) {
   const ClusterConfig& cluster = *config.cluster;
-  Join join = make_join(config, agent, nonce);
-  // Longer than the timeout of the rendezvous, so that its own error arrives.
-  auto result = ask_actor<Admission>(system, rendezvous, cluster.timeout + std::chrono::seconds(10),
-                                     std::move(join), cluster.cancelled);
+  const Join join = make_join(config, agent, nonce);
+  auto result = ask_once(system, cluster, rendezvous, join);
+  for (int i = 1; i < kMostChallenges && result && result->refused && result->stale; ++i)
+    result = ask_once(system, cluster, rendezvous, join);
   if (!result && is_cancelled(cluster)) {
     report_failure(rendezvous, cluster, nonce, asked_to_stop(cluster));
     return asked_to_stop(cluster);

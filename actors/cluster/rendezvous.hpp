@@ -46,7 +46,7 @@ struct Joined {
 
 // Opens the rendezvous in the coordinator, finds it in other processes, waits until all processes
 // that begin the run have joined, and connects the transport to all of them. Blocks for at most
-// three times the timeout and kWaitForDiallers, and while it waits for others until it is
+// four times the timeout and kWaitForDiallers, and while it waits for others until it is
 // cancelled, which is reported to them. Errors: timeout or io with the address that could not be
 // reached; the reason of a refusal (bad_input). A transport that cannot be connected is reported to
 // the rendezvous, and so to all others. `losses`: those that are reported to `agent`; a process

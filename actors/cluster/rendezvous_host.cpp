@@ -49,10 +49,29 @@ void RendezvousState::refuse_start(Answer& answer, const Error& error) {
   refuse_all(error);
 }
 
+Challenge RendezvousState::on_ask_challenge() const {
+  if (config_.secret.empty()) return {};
+  return {challenges_.make(clock_time(self_->clock()))};
+}
+
+Expected<void> RendezvousState::use_challenge(const std::string& who,
+                                              const std::string& challenge) {
+  if (config_.secret.empty() || challenges_.use(challenge, clock_time(self_->clock()))) return {};
+  return bad_input(fmt::format("{} sent a proof that was used before, or is older than {} s", who,
+                               OneTimeNonces::kValid.count()));
+}
+
 caf::result<Admission> RendezvousState::on_join(Join& join) {
   Answer answer = self_->make_response_promise<Admission>();
   if (const auto belongs = check_membership(join); !belongs) {
     refuse(answer, belongs.error());
+    return answer;
+  }
+  if (const auto used = use_challenge(name_of(join), join.challenge); !used) {
+    ignore("refused: " + used.error().message);
+    Admission again = refusal(used.error());
+    again.stale = true;
+    answer.deliver(std::move(again));
     return answer;
   }
   const bool early = is_early(join);
@@ -156,8 +175,8 @@ Expected<void> RendezvousState::check_member(const Join& join) const {
     return bad_input(
         fmt::format("{} runs version {}, process 0 version {}: install the same everywhere", who,
                     join.version, config_.version));
-  if (join.process == 0 && self_->current_sender() != nullptr &&
-      self_->current_sender()->node() != self_->node())
+  const auto& sender = self_->current_sender();
+  if (join.process == 0 && (sender == nullptr || sender->node() != self_->node()))
     return bad_input("process 0 was started twice, here and on " + join.host +
                      ": give each process a rank of its own");
   if (begun_) return {};  // on_place() compares its options with the present settings
@@ -419,6 +438,7 @@ RendezvousActor::behavior_type rendezvous_host(
   ignore_unexpected_messages(*self);
   self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down); });
   return {
+      [&state](AskChallenge) { return state.on_ask_challenge(); },
       [&state](Join& join) { return state.on_join(join); },
       [&state](const AskAddresses& ask) { return state.on_ask_addresses(ask); },
       [&state](const AskJob& ask) { return state.on_ask_job(ask); },

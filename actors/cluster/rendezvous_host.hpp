@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/cluster/join/one_time_nonces.hpp"
 #include "actors/protocol/rendezvous.hpp"
 #include "actors/run/control/live_settings.hpp"
 #include "messages/text/log_limit.hpp"
@@ -71,14 +72,16 @@ struct ChangedSettings {
 // that place, only when that one has it or has failed.
 //
 // A process that does not belong to this job is refused, without an effect on the job. It belongs
-// if it proves that it knows the job's secret. Where the job has none, its launcher's name for the
-// job decides; where that is not known, it belongs unless it is of another version, another number
-// of processes, or another user's with other options.
+// if it proves that it knows the job's secret, with a challenge that no process has used before:
+// one whose challenge is too old is told to ask for another. Where the job has none, its launcher's
+// name for the job decides; where that is not known, it belongs unless it is of another version,
+// another number of processes, or another user's with other options.
 class RendezvousState {
  public:
   const char* name = "rendezvous_host";
 
   void init(RendezvousActor::stateful_pointer<RendezvousState> self, RendezvousConfig config);
+  Challenge on_ask_challenge() const;
   caf::result<Admission> on_join(Join& join);
   Addresses on_ask_addresses(const AskAddresses& ask);
   caf::result<JobOffer> on_ask_job(const AskJob& ask);
@@ -108,6 +111,9 @@ class RendezvousState {
 
   // Errors: the process belongs to another job.
   Expected<void> check_membership(const Join& join) const;
+  // Errors: the challenge was used before or is too old. REQUIRES: the proof that covers it is
+  // right.
+  Expected<void> use_challenge(const std::string& who, const std::string& challenge);
   // Errors: those of a process of this job.
   Expected<void> check_member(const Join& join) const;
   Expected<void> check_identity(const Join& join, const ChangedSettings& settings) const;
@@ -174,6 +180,7 @@ class RendezvousState {
   std::map<std::int32_t, Participant> claims_;
   std::map<std::int32_t, Ready> ready_;
   std::string run_nonce_;  // random: of all links of the run
+  OneTimeNonces challenges_;
   // Once the run has begun: by nonce; and the processes that were granted a place and are
   // connecting.
   std::map<std::string, Waiting> waiting_;

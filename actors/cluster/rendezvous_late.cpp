@@ -33,7 +33,7 @@ Expected<void> RendezvousState::check_asker(const AskJob& ask) const {
   if (auto sane = check(ask); !sane) return sane;
   const std::string where = "the job at " + config_.where;
   if (!config_.secret.empty() &&
-      !equal_secrets(ask.proof, proof_of_question(config_.secret, ask.nonce)))
+      !equal_secrets(ask.proof, proof_of_question(config_.secret, ask.nonce, ask.challenge)))
     return bad_input("this process does not know the secret of " + where +
                      ": set GRAPEVINE_JOB_TOKEN to that of the job");
   if (config_.secret.empty() && !ask.proof.empty())
@@ -119,7 +119,10 @@ caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
   auto answer = self_->make_response_promise<JobOffer>();
   JobOffer offer;
   offer.refused = true;
-  if (const auto checked = check_asker(ask); !checked) {
+  const auto known = check_asker(ask);
+  const auto checked = known ? use_challenge("this process", ask.challenge) : known;
+  if (!checked) {
+    offer.later = known.ok();  // with another challenge
     offer.error = checked.error();
     ignore("refused: " + offer.error.message);
     answer.deliver(std::move(offer));

@@ -5,10 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "actors/protocol/actor_list.hpp"
 #include "actors/protocol/run.hpp"
 
 namespace grapevine {
 
+// A process that has a secret asks the coordinator for a random number, which its next proof
+// covers: a recorded proof does not count again. Answered at once.
+struct AskChallenge {};
+struct Challenge {
+  std::string nonce;  // for one proof, within seconds; empty: the job has no secret
+};
 // A process joins the run. Answered with Admission once all have joined, or with a refusal.
 struct Join {
   std::int32_t process = 0;
@@ -21,6 +28,7 @@ struct Join {
   std::string address;      // of its transport
   ProcessAgentActor agent;  // null: the coordinator itself
   std::string nonce;        // random: known to this process and the coordinator
+  std::string challenge;    // of the coordinator; empty: the process has no secret
   std::string proof;        // that it knows the job's secret; empty: its job has none
 };
 struct Admission {
@@ -28,6 +36,7 @@ struct Admission {
   std::string proof;  // that the coordinator knows the job's secret
   bool refused = false;
   Error error;                  // where refused
+  bool stale = false;           // where refused: the challenge counts no longer, ask for another
   std::string out;              // the coordinator's output folder
   std::uint64_t trace_run = 0;  // names the run in its traces
   SupervisorActor supervisor;
@@ -56,6 +65,7 @@ struct AskJob {
   std::string proof;    // that it knows the job's secret; empty: it knows none
   // What this process was given of the job's identity: must be the same everywhere.
   std::map<std::string, std::string> options = {};
+  std::string challenge = {};  // of the coordinator; empty: the process has no secret
 };
 struct JobOffer {
   bool refused = false;
@@ -87,21 +97,30 @@ struct AskPlaceAgain {
 };
 
 using RendezvousActor = caf::typed_actor<
-    caf::replies_to<Join>::with<Admission>, caf::replies_to<AskAddresses>::with<Addresses>,
-    caf::replies_to<AskJob>::with<JobOffer>, caf::reacts_to<Ready>, caf::reacts_to<JoinDeadline>,
-    caf::reacts_to<JoinNotice>, caf::reacts_to<AskPlaceAgain>>;
+    caf::replies_to<AskChallenge>::with<Challenge>, caf::replies_to<Join>::with<Admission>,
+    caf::replies_to<AskAddresses>::with<Addresses>, caf::replies_to<AskJob>::with<JobOffer>,
+    caf::reacts_to<Ready>, caf::reacts_to<JoinDeadline>, caf::reacts_to<JoinNotice>,
+    caf::reacts_to<AskPlaceAgain>>;
 
 // ---- how they are written ----
 
 template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, AskChallenge&) {
+  return f(caf::meta::type_name("grapevine::AskChallenge"));
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Challenge& m) {
+  return f(caf::meta::type_name("grapevine::Challenge"), m.nonce);
+}
+template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Join& m) {
   return f(caf::meta::type_name("grapevine::Join"), m.process, m.processes, m.job, m.user,
-           m.version, m.identity, m.host, m.address, m.agent, m.nonce, m.proof);
+           m.version, m.identity, m.host, m.address, m.agent, m.nonce, m.challenge, m.proof);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Admission& m) {
-  return f(caf::meta::type_name("grapevine::Welcome"), m.nonce, m.proof, m.refused, m.error, m.out,
-           m.trace_run, m.supervisor, m.evaluator, m.validates, m.joins, m.absent);
+  return f(caf::meta::type_name("grapevine::Welcome"), m.nonce, m.proof, m.refused, m.error,
+           m.stale, m.out, m.trace_run, m.supervisor, m.evaluator, m.validates, m.joins, m.absent);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, AskAddresses& m) {
@@ -113,7 +132,8 @@ typename Inspector::result_type inspect(Inspector& f, Addresses& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, AskJob& m) {
-  return f(caf::meta::type_name("grapevine::AskJob"), m.version, m.nonce, m.proof, m.options);
+  return f(caf::meta::type_name("grapevine::AskJob"), m.version, m.nonce, m.proof, m.options,
+           m.challenge);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, JobOffer& m) {
@@ -122,8 +142,11 @@ typename Inspector::result_type inspect(Inspector& f, JobOffer& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Ready& m) {
+  ActorList peers(m.peers);
   return f(caf::meta::type_name("grapevine::Ready"), m.process, m.nonce, m.failed, m.error,
-           m.peers);
+           peers.processes, peers.bytes,
+           caf::meta::load_callback([&] { return peers.restore(caf::context_of(&f)); }),
+           caf::meta::save_callback([&] { return peers.publish(caf::context_of(&f)); }));
 }
 
 }  // namespace grapevine

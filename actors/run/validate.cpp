@@ -383,7 +383,8 @@ Expected<void> check(const InstallView& view, const World& world) {
 }
 
 Expected<void> check(const Join& join) {
-  for (const std::string* text : {&join.job, &join.version, &join.host, &join.nonce, &join.proof})
+  for (const std::string* text : {&join.job, &join.version, &join.host, &join.nonce,
+                                  &join.challenge, &join.proof})
     if (auto checked = check_text("a process", *text); !checked) return checked;
   std::size_t length = join.address.size();
   for (const auto& [key, value] : join.identity)
@@ -399,7 +400,7 @@ Expected<void> check(const Join& join) {
 }
 
 Expected<void> check(const AskJob& ask) {
-  for (const std::string* text : {&ask.version, &ask.nonce, &ask.proof})
+  for (const std::string* text : {&ask.version, &ask.nonce, &ask.challenge, &ask.proof})
     if (auto checked = check_text("a question for a job", *text); !checked) return checked;
   return check_settings("a question for a job", ask.options);
 }

@@ -6,13 +6,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
+#include "actors/cluster/join/one_time_nonces.hpp"
 #include "apps/console/json_text.hpp"
-#include "apps/control/control_nonces.hpp"
 #include "apps/control/control_proof.hpp"
 #include "apps/control/status_json.hpp"
 #include "apps/monitoring/bounded_server.hpp"
@@ -113,10 +114,11 @@ struct ControlServer::Impl {
       response.set_header(kProofHeader,
                           proof_of_answer(secret, nonce, response.status, response.body));
   }
+  static Timestamp now() { return std::chrono::steady_clock::now().time_since_epoch(); }
   bool is_proved(const std::string& nonce, const Request& request) {
     const std::string proof =
         proof_of_request(secret, nonce, request.method, request.path, request.body);
-    return equal_secrets(request.get_header_value(kProofHeader), proof) && nonces.use(nonce);
+    return equal_secrets(request.get_header_value(kProofHeader), proof) && nonces.use(nonce, now());
   }
 
   void add_handlers() {
@@ -131,7 +133,7 @@ struct ControlServer::Impl {
     server.Post("/v1/drain", bound(&Impl::post_drain));
     server.Post("/v1/set", bound(&Impl::post_set));
     server.Get("/v1/nonce", [this](const Request&, Response& response) {
-      answer(response, kOk, {{"nonce", nonces.make()}});
+      answer(response, kOk, {{"nonce", nonces.make(now())}});
     });
     server.set_payload_max_length(BoundedServer::kLongestRequest);
     server.set_error_handler([this](const Request&, Response& response) {
@@ -148,7 +150,7 @@ struct ControlServer::Impl {
   std::string path;    // of the socket, empty: a port
   FileDescriptor folder;
   std::uint16_t port = 0;
-  ControlNonces nonces;
+  OneTimeNonces nonces;
   RefusalLog refusals;
   BoundedServer server;
 };

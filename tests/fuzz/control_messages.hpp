@@ -23,7 +23,8 @@ using ControlMessages =
                OutputWritten, Greet, Greeting, QueryWaits, WaitReport, PartStored, CheckSettings,
                SettingsChecked, ModelShared, ExpectProcess, HoldForView, AskTraffic, Traffic,
                CloseView, ViewClosed, InstallView, AskJob, JobOffer, SendModel, ModelSent,
-               ReleaseModel, AskAddresses, Addresses, AskControl, ControlPlace>;
+               ReleaseModel, AskAddresses, Addresses, AskControl, ControlPlace,
+               AskChallenge, Challenge>;
 
 template <class Message, std::size_t I = 0>
 constexpr std::size_t place_of() {

@@ -60,7 +60,9 @@ std::vector<Payload> one_of_each() {
           Commit{1, 4, x},
           Receipt{1, true, {}},
           Parameters{2, false, 0.5, x},
-          std::move(extension)};
+          std::move(extension),
+          StateChunk{1, 4, 12, ramp({8}, at::kByte)},
+          StateReceived{1, 12}};
 }
 
 void write_codec(const SeedFolder& folder) {
@@ -159,7 +161,9 @@ void write_control(const SeedFolder& folder) {
   StepReport step;
   step.loss = 0.5;
   add_control(folder, "step_report", step);
+  add_control(folder, "challenge", Challenge{"1.ab.cd"});
   Join join;
+  join.challenge = "1.ab.cd";
   join.version = "0.1.0";
   join.identity = {{"algorithm", "sgp"}};
   join.address = "127.0.0.1:80";

@@ -10,7 +10,7 @@ namespace grapevine {
 // Covers all members of `join` that the coordinator uses, except its options, which are compared.
 inline std::string proof_of_join(const std::string& secret, const Join& join) {
   return mac_of(secret, {"join", std::to_string(join.process), std::to_string(join.processes),
-                         join.version, join.host, join.address, join.nonce});
+                         join.version, join.host, join.address, join.nonce, join.challenge});
 }
 
 // Of the coordinator's answer to the process that joined with `nonce`.
@@ -28,8 +28,9 @@ inline std::string proof_of_addresses(const std::string& secret, const std::stri
 }
 
 // Of a process that asks for a job to join, and of the coordinator's answer.
-inline std::string proof_of_question(const std::string& secret, const std::string& nonce) {
-  return mac_of(secret, {"ask job", nonce});
+inline std::string proof_of_question(const std::string& secret, const std::string& nonce,
+                                     const std::string& challenge) {
+  return mac_of(secret, {"ask job", nonce, challenge});
 }
 inline std::string proof_of_offer(const std::string& secret, const std::string& nonce) {
   return mac_of(secret, {"offer job", nonce});

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "actors/cluster/dial.hpp"
+#include "actors/cluster/join/ask_challenge.hpp"
 #include "actors/cluster/join/join_proof.hpp"
 #include "actors/cluster/rendezvous.hpp"
 #include "actors/run/scheduling.hpp"
@@ -23,18 +24,22 @@ constexpr std::chrono::seconds kSilence{3};  // of a wait, as of others
 
 Expected<JobOffer> ask_once(caf::actor_system& system, const RendezvousActor& head,
                             const JobQuestion& question) {
+  auto challenge = ask_challenge(system, head, question.secret, kAnswerTimeout, question.cancelled);
+  if (!challenge) return challenge.error();
   AskJob ask;
+  ask.challenge = *std::move(challenge);
   ask.version = question.version;
   ask.options = question.options;
   ask.nonce = random_hex(kNonceBytes);
-  if (!question.secret.empty()) ask.proof = proof_of_question(question.secret, ask.nonce);
+  if (!question.secret.empty())
+    ask.proof = proof_of_question(question.secret, ask.nonce, ask.challenge);
   const std::string nonce = ask.nonce;
   auto offer =
       ask_actor<JobOffer>(system, head, kAnswerTimeout, std::move(ask), question.cancelled);
-  if (!offer || offer->proof.empty() != question.secret.empty()) return offer;
-  const bool proven = question.secret.empty() ||
-                      equal_secrets(offer->proof, proof_of_offer(question.secret, nonce));
-  if (proven) return offer;
+  if (!offer || question.secret.empty()) return offer;
+  const bool unproven_refusal = offer->refused && offer->proof.empty();
+  if (unproven_refusal || equal_secrets(offer->proof, proof_of_offer(question.secret, nonce)))
+    return offer;
   return bad_input(
       fmt::format("process 0 at {}:{} does not know the secret of this job: does "
                   "another job listen there?",

@@ -16,6 +16,7 @@
 #include "actors/run/control/run_state.hpp"
 #include "actors/run/runtime.hpp"
 #include "messages/exit_code.hpp"
+#include "tests/actors/virtual_actors.hpp"
 #include "tests/log_lines.hpp"
 
 namespace grapevine {
@@ -192,9 +193,26 @@ class RendezvousHostTest : public testing::Test {
     second.host = host;
     return proven(std::move(second));
   }
-  Join proven(Join join) const {
+  Join proven(Join join) {
+    join.challenge = challenge();
     if (!secret_.empty()) join.proof = proof_of_join(secret_, join);
     return join;
+  }
+  AskJob proven(AskJob ask) {
+    ask.challenge = challenge();
+    ask.proof = proof_of_question(secret_, ask.nonce, ask.challenge);
+    return ask;
+  }
+  // A process without a secret does not ask for one.
+  std::string challenge() {
+    if (secret_.empty()) return "";
+    caf::scoped_actor self{system_};
+    std::string nonce;
+    self->request(rendezvous_, kDeadline, AskChallenge{})
+        .receive([&](Challenge& challenge) { nonce = std::move(challenge.nonce); },
+                 [](const caf::error& error) { ADD_FAILURE() << caf::to_string(error); });
+    EXPECT_FALSE(nonce.empty());
+    return nonce;
   }
   Ready ready(std::int32_t process) {
     Ready ready;
@@ -596,9 +614,10 @@ TEST_F(RendezvousHostTest, OffersItsJobToAProcessThatKnowsTheSecret) {
   secret_ = "x";
   told_->vacancy = {{2}, false, ""};
   open(3);
-  AskJob ask{"1", "mine", proof_of_question("x", "mine")};
-  EXPECT_TRUE(offer_to(ask).later) << "it has not begun";
+  const AskJob question{"1", "mine", ""};
+  EXPECT_TRUE(offer_to(proven(question)).later) << "it has not begun";
   expect_start();
+  const AskJob ask = proven(question);
   const JobOffer offer = offer_to(ask);
   EXPECT_FALSE(offer.refused) << offer.error.message;
   EXPECT_EQ(offer.process, 2);
@@ -606,11 +625,18 @@ TEST_F(RendezvousHostTest, OffersItsJobToAProcessThatKnowsTheSecret) {
   EXPECT_EQ(offer.text, "lr = 0.1");
   EXPECT_EQ(offer.proof, proof_of_offer("x", "mine"));
   told_->vacancy = {{}, true, "finds no place: none is lost"};
-  EXPECT_TRUE(offer_to(ask).later);
-  for (const auto& [spoilt, why] : std::vector<std::pair<AskJob, std::string>>{
-           {{"1", "mine", ""}, "does not know the secret"},
-           {{"1", "other", ask.proof}, "does not know the secret"},
-           {{"2", "mine", ask.proof}, "runs version 2"}}) {
+  EXPECT_TRUE(offer_to(proven(question)).later);
+  struct Spoilt {
+    std::function<void(AskJob&)> spoil;
+    std::string why;
+  };
+  for (const auto& [spoil, why] : std::vector<Spoilt>{
+           {[](AskJob& a) { a.proof.clear(); }, "does not know the secret"},
+           {[](AskJob& a) { a.nonce = "other"; }, "does not know the secret"},
+           {[this](AskJob& a) { a.challenge = challenge(); }, "does not know the secret"},
+           {[](AskJob& a) { a.version = "2"; }, "runs version 2"}}) {
+    AskJob spoilt = proven(question);
+    spoil(spoilt);
     const JobOffer refused = offer_to(spoilt);
     EXPECT_TRUE(refused.refused);
     EXPECT_FALSE(refused.later);
@@ -833,6 +859,85 @@ TEST_F(RendezvousHostTest, WhoDoesNotKnowTheSecretDisturbsNobody) {
     EXPECT_NE(refusal_of(rejected).find("does not know the secret"), std::string::npos);
   }
   expect_start();
+}
+
+// A program has read it on the network, and sends it with an actor of its own.
+TEST_F(RendezvousHostTest, ARecordedProofDoesNotCountAgain) {
+  log_.emplace();
+  secret_ = "the job's own";
+  open(3);
+  const Join first = join(1);
+  Join recorded = first;
+  recorded.agent = agents_.emplace_back(spawn_agent(1));
+  std::vector<std::future<Admission>> asked;
+  asked.push_back(ask(first));
+  constexpr std::size_t kTimes = 100;
+  for (std::size_t i = 0; i < kTimes; ++i) {
+    const Admission admission = ask(recorded).get();
+    EXPECT_TRUE(admission.refused);
+    EXPECT_TRUE(admission.stale);
+    EXPECT_TRUE(admission.out.empty()) << "the run was told to a stranger";
+    EXPECT_EQ(admission.error.message,
+              "process 1 on host1 sent a proof that was used before, or is older than 10 s");
+  }
+  const std::vector<std::string> line = {
+      "[warning] refused: process 1 on host1 sent a proof that was used before"};
+  EXPECT_GE(log_->count(line), 1U) << log_->text();
+  EXPECT_LT(log_->count(line), kTimes / 2) << log_->text();
+  for (const std::int32_t process : {0, 2}) asked.push_back(ask(join(process)));
+  for (auto& answer : asked) EXPECT_FALSE(answer.get().refused);
+  EXPECT_EQ(told_->failed.get_future().wait_for(std::chrono::seconds(0)),
+            std::future_status::timeout);
+}
+
+TEST_F(RendezvousHostTest, ARecordedQuestionForTheJobDoesNotCountAgain) {
+  secret_ = "the job's own";
+  told_->vacancy = {{2}, false, ""};
+  open(3);
+  expect_start();
+  const AskJob question = proven(AskJob{"1", "mine", ""});
+  EXPECT_FALSE(offer_to(question).refused);
+  const JobOffer again = offer_to(question);
+  EXPECT_TRUE(again.refused);
+  EXPECT_TRUE(again.later) << "a process whose challenge was too old asks for another one";
+  EXPECT_EQ(again.error.message,
+            "this process sent a proof that was used before, or is older than 10 s");
+  EXPECT_TRUE(again.text.empty() && again.proof.empty()) << "the job was told to a stranger";
+}
+
+// Of another rendezvous of a job with this secret, or none.
+TEST_F(RendezvousHostTest, AChallengeOfAnotherRendezvousDoesNotCount) {
+  secret_ = "the job's own";
+  open(3);
+  Join other = join(1);
+  caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
+  open(3);
+  for (const std::string& challenge : {other.challenge, std::string(), std::string("1.ab.cd")}) {
+    other.challenge = challenge;
+    other.proof = proof_of_join(secret_, other);
+    EXPECT_TRUE(ask(other).get().stale) << challenge;
+  }
+  expect_start();
+}
+
+// Questions of other programs cost nothing that is kept.
+TEST_F(RendezvousHostTest, AnyNumberOfQuestionsLeavesAChallengeValid) {
+  secret_ = "the job's own";
+  open(2);
+  const Join first = join(1, 2);
+  for (int i = 0; i < 5000; ++i) caf::anon_send(rendezvous_, AskChallenge{});
+  auto head = ask(join(0, 2)), other = ask(first);
+  EXPECT_FALSE(head.get().refused);
+  EXPECT_FALSE(other.get().refused);
+}
+
+// It would be process 0 for the others.
+TEST_F(RendezvousHostTest, AProcessZeroWithoutASenderEndsTheStart) {
+  secret_ = "the job's own";
+  open(3);
+  caf::anon_send(rendezvous_, join(0));
+  EXPECT_EQ(told_error().message,
+            "process 0 was started twice, here and on host0: give each process a rank of its own");
 }
 
 TEST_F(RendezvousHostTest, TheHeadProvesThatItKnowsTheSecret) {
@@ -1200,6 +1305,52 @@ TEST_F(RendezvousHostTest, NamesWhoCannotConnect) {
   failed.error = {Errc::timeout, "process 1 cannot reach process 0"};
   caf::anon_send(rendezvous_, failed);
   EXPECT_EQ(told_error().message, "process 1 cannot reach process 0");
+}
+
+// By the clock of the actors, which a suspended process does not stop.
+class RendezvousInVirtualTime : public VirtualActors {
+ protected:
+  RendezvousInVirtualTime() {
+    supervisor_ = system_.spawn(listener, std::make_shared<Told>());
+    RendezvousConfig config;
+    config.processes = config.initial = 2;
+    config.secret = "the job's own";
+    config.supervisor = supervisor_;
+    rendezvous_ = system_.spawn(rendezvous_host, config);
+    settle();
+  }
+  ~RendezvousInVirtualTime() override {
+    kill(rendezvous_);
+    kill(supervisor_);
+    rendezvous_ = RendezvousActor{};
+    supervisor_ = SupervisorActor{};
+  }
+  template <class Result, class Message>
+  Result ask(Message message) {
+    Result result;
+    auto answer = self_->request(rendezvous_, caf::infinite, std::move(message));
+    settle();
+    answer.receive([&](Result& given) { result = std::move(given); },
+                   [](const caf::error& error) { ADD_FAILURE() << caf::to_string(error); });
+    return result;
+  }
+
+  SupervisorActor supervisor_;
+  RendezvousActor rendezvous_;
+};
+
+TEST_F(RendezvousInVirtualTime, AChallengeCountsForTenSeconds) {
+  for (const int seconds : {9, 10, 11}) {
+    SCOPED_TRACE(seconds);
+    AskJob question;
+    question.challenge = ask<Challenge>(AskChallenge{}).nonce;
+    question.proof = proof_of_question("the job's own", "", question.challenge);
+    pass(seconds);
+    const JobOffer offer = ask<JobOffer>(question);
+    const bool counts = offer.error.message.find("has not begun") != std::string::npos;
+    EXPECT_EQ(counts, seconds < 10) << offer.error.message;
+    EXPECT_TRUE(offer.later);
+  }
 }
 
 }  // namespace rendezvous_host_test

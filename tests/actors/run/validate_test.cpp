@@ -72,6 +72,7 @@ TEST(Validate, AQuestionForAJobHasLines) {
       [](AskJob& a) { a.version = std::string(5000, 'x'); },
       [](AskJob& a) { a.nonce = "two\nlines"; },
       [](AskJob& a) { a.proof = std::string(5000, 'x'); },
+      [](AskJob& a) { a.challenge = "two\nlines"; },
       [](AskJob& a) { a.options["lr"] = "0.1\n"; },
       [](AskJob& a) { a.options[std::string(5000, 'x')] = "1"; },
       [](AskJob& a) {

@@ -16,7 +16,6 @@
 
 #include "actors/record/files.hpp"
 #include "apps/control/control_client.hpp"
-#include "apps/control/control_nonces.hpp"
 #include "apps/control/control_proof.hpp"
 #include "apps/monitoring/bounded_server.hpp"
 #include "net/addresses.hpp"
@@ -238,21 +237,6 @@ TEST(ControlHub, ANeverAnsweredQuestionEnds) {
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, Errc::timeout);
   EXPECT_FALSE(hub.ask({}).ok());
-}
-
-TEST(ControlNonces, CountOnceAndForAWhile) {
-  ControlNonces nonces, others;
-  const auto now = ControlNonces::Clock::now();
-  const std::string nonce = nonces.make(now);
-  EXPECT_NE(nonce, nonces.make(now));
-  EXPECT_FALSE(others.use(nonce, now));
-  EXPECT_FALSE(nonces.use(nonce + "0", now));
-  EXPECT_FALSE(nonces.use("", now));
-  EXPECT_TRUE(nonces.use(nonce, now));
-  EXPECT_FALSE(nonces.use(nonce, now));
-  const std::string old = nonces.make(now);
-  EXPECT_FALSE(nonces.use(old, now + ControlNonces::kValid));
-  EXPECT_FALSE(nonces.use(nonce, now + ControlNonces::kValid));  // it is forgotten, and too old
 }
 
 // The folder of a run whose process 0 accepts no connection by itself.
