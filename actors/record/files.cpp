@@ -14,6 +14,7 @@
 #include <optional>
 #include <streambuf>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "net/file_descriptor.hpp"
@@ -47,12 +48,30 @@ int sync_descriptor(int descriptor) {
 // The lock of a folder is that of flock(), for which there is no question: a process can only try
 // to take it. F_OFD_GETLK is a question, about locks of its own kind: they exclude others only
 // where the file is open for writing, as no folder is. So the holder has one of these, too, as a
-// mark. NFS keeps both kinds on the host where they concern folders.
+// mark. NFS keeps both kinds on the host where they concern folders. Where the kernel does not know
+// them (before Linux 3.15, some sandboxes: EINVAL), a question takes a shared lock for a moment,
+// which is no holder's.
 struct flock whole_file(short kind) {
   struct flock lock {};
   lock.l_type = kind;
   lock.l_whence = SEEK_SET;
   return lock;
+}
+
+// At most as long as a question that lost its CPU may last.
+constexpr int kMostTriesForLock = 100'000;
+
+// Whether the folder is locked now. A shared lock can only be refused by a holder, others are of
+// questions: they are waited for. The lock changes its kind in two steps, so the next one may fail.
+bool take_lock(int descriptor) {
+  const auto lock = [&](int kind) { return retry([&] { return ::flock(descriptor, kind); }) == 0; };
+  for (int tries = 0; tries < kMostTriesForLock; ++tries) {
+    if (lock(LOCK_EX | LOCK_NB)) return true;
+    if (errno != EWOULDBLOCK || !lock(LOCK_SH | LOCK_NB)) return false;
+    std::this_thread::yield();
+  }
+  errno = EWOULDBLOCK;
+  return false;
 }
 
 fs::path folder_of(const fs::path& path) {
@@ -315,7 +334,7 @@ Expected<FolderLock> lock_folder(const fs::path& folder) {
   const auto held =
       std::make_shared<const FileDescriptor>(open_file(folder, O_RDONLY | O_DIRECTORY));
   if (held->get() < 0) return FolderLock();
-  if (retry([&] { return ::flock(held->get(), LOCK_EX | LOCK_NB); }) != 0) {
+  if (!take_lock(held->get())) {
     if (errno != EWOULDBLOCK) return FolderLock();
     return bad_input(folder.string() + ": another run writes there at this moment");
   }
@@ -328,8 +347,10 @@ bool is_locked(const fs::path& folder) {
   const FileDescriptor opened(open_file(folder, O_RDONLY | O_DIRECTORY));
   if (opened.get() < 0) return false;
   struct flock asked = whole_file(F_WRLCK);
-  return retry([&] { return ::fcntl(opened.get(), F_OFD_GETLK, &asked); }) == 0 &&
-         asked.l_type != F_UNLCK;
+  if (retry([&] { return ::fcntl(opened.get(), F_OFD_GETLK, &asked); }) == 0)
+    return asked.l_type != F_UNLCK;
+  return retry([&] { return ::flock(opened.get(), LOCK_SH | LOCK_NB); }) != 0 &&
+         errno == EWOULDBLOCK;
 }
 
 void remove_stale_files(const fs::path& folder) {

@@ -68,7 +68,8 @@ using FolderLock = std::shared_ptr<const void>;
 // Excludes other users of the same folder. Null where the file system has no locks. Does not
 // wait. Errors (bad_input): this process or another holds it.
 Expected<FolderLock> lock_folder(const std::filesystem::path& folder);
-// Whether a process holds it. Takes no lock itself.
+// Whether a process holds it. Keeps no process from taking it. False where the file system has no
+// locks.
 bool is_locked(const std::filesystem::path& folder);
 
 // Syncs the directory, so that the names in it survive a power failure. A directory that may be

@@ -3,15 +3,22 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
+#include <cstddef>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <random>
 #include <string>
@@ -421,21 +428,68 @@ TEST(FolderLock, IsSeenByOthersWhileItIsHeld) {
   EXPECT_FALSE(is_locked(folder.path() / "nowhere"));
 }
 
-// Any number of processes may ask while a run starts.
-TEST(FolderLock, QuestionsKeepNobodyOut) {
+// From now on the kernel gives this thread EINVAL for locks of open files, as if it did not know
+// them. False where it has no such filters.
+bool forget_locks_of_open_files() {
+  static sock_filter rules[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fcntl, 0, 4),
+                                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[1])),
+                                BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, F_OFD_GETLK, 0, 2),
+                                BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, F_OFD_SETLKW, 1, 0),
+                                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+                                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{std::size(rules), rules};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(FolderLock, IsSeenWhereTheKernelKnowsNoLocksOfOpenFiles) {
   const TemporaryDirectory folder;
-  constexpr int kTimes = 50000;
+  bool filtered = false;
+  std::thread([&] {  // which takes the filter with it
+    filtered = forget_locks_of_open_files();
+    if (!filtered) return;
+    EXPECT_FALSE(is_locked(folder.path()));
+    FolderLock held = *lock_folder(folder.path());
+    ASSERT_NE(held, nullptr);
+    EXPECT_TRUE(is_locked(folder.path()));
+    EXPECT_FALSE(lock_folder(folder.path()).ok());
+    EXPECT_TRUE(is_locked(folder.path())) << "a refused lock changes nothing";
+    held.reset();
+    EXPECT_FALSE(is_locked(folder.path()));
+    EXPECT_TRUE(lock_folder(folder.path()).ok()) << "a question leaves no lock";
+    EXPECT_FALSE(is_locked(folder.path() / "nowhere"));
+  })
+      .join();
+  if (!filtered) GTEST_SKIP() << "the system has no filters of system calls";
+}
+
+// Any number of processes may ask while a run starts. `before`: called by the thread that asks.
+// The number of times that a lock was refused.
+int count_refused_while_asked(int times, const std::function<void()>& before) {
+  const TemporaryDirectory folder;
   std::atomic<bool> over{false};
   std::atomic<int> asked{0};
   std::thread asker([&] {
+    before();
     for (; !over; ++asked) is_locked(folder.path());
   });
   int refused = 0;
-  for (int i = 0; refused == 0 && (i < kTimes || asked < kTimes); ++i)
+  for (int i = 0; refused == 0 && (i < times || asked < times); ++i)
     refused += lock_folder(folder.path()).ok() ? 0 : 1;
   over = true;
   asker.join();
-  EXPECT_EQ(refused, 0);
+  return refused;
+}
+
+TEST(FolderLock, QuestionsKeepNobodyOut) {
+  EXPECT_EQ(count_refused_while_asked(50'000, [] {}), 0);
+}
+
+TEST(FolderLock, QuestionsKeepNobodyOutWhereTheKernelKnowsNoLocksOfOpenFiles) {
+  bool filtered = false;
+  EXPECT_EQ(count_refused_while_asked(10'000, [&] { filtered = forget_locks_of_open_files(); }), 0);
+  if (!filtered) GTEST_SKIP() << "the system has no filters of system calls";
 }
 
 }  // namespace files_test
