@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "actors/protocol/build_version.hpp"
+#include "messages/check.hpp"
 
 namespace grapevine {
 namespace {
@@ -18,10 +19,12 @@ constexpr ReplicaClock::duration kDialPause = 50ms;
 
 Error malformed() { return {Errc::protocol, "a malformed greeting came"}; }
 
+// A text that were cut could equal another one.
 template <std::size_t N>
 std::array<char, N> characters(const std::string& text) {
+  GRAPEVINE_CHECK(text.size() <= N, "room for ", N, " characters, and not for '", text, "'");
   std::array<char, N> made{};
-  std::copy_n(text.begin(), std::min(text.size(), N), made.begin());
+  std::copy(text.begin(), text.end(), made.begin());
   return made;
 }
 
@@ -66,7 +69,8 @@ Expected<ReplicaHello> read_replica_hello(const shm::Packet& packet, const Repli
 
 ReplicaRefusal judge(const ReplicaClaim& claim, const ReplicaWorker& own, std::int32_t replica,
                      const std::function<bool(std::int32_t)>& joined) {
-  if (claim.version != characters<32>(build_version())) return ReplicaRefusal::version;
+  if (claim.version != characters<kReplicaVersionCharacters>(build_version()))
+    return ReplicaRefusal::version;
   const ReplicaShape shape{claim.parameters, claim.buffers, claim.replicas};
   if (shape.replicas != own.shape.replicas || replica >= own.shape.replicas || joined(replica))
     return ReplicaRefusal::replica;
@@ -93,7 +97,7 @@ Expected<LeadLink> greet_lead(FileDescriptor socket, const ReplicaWorker& own, s
   ReplicaClaim claim;
   claim.proof = characters<kReplicaProofDigits>(proof_of("member", own, hello, *lead));
   claim.settings = characters<kReplicaProofDigits>(settings_digest(own));
-  claim.version = characters<32>(build_version());
+  claim.version = characters<kReplicaVersionCharacters>(build_version());
   claim.parameters = own.shape.parameters;
   claim.buffers = own.shape.buffers;
   claim.replicas = own.shape.replicas;

@@ -29,6 +29,7 @@ namespace grapevine {
 using ReplicaClock = std::chrono::steady_clock;
 
 inline constexpr std::size_t kReplicaProofDigits = 64;
+inline constexpr std::size_t kReplicaVersionCharacters = 32;  // at most, of build_version()
 
 struct ReplicaHello {
   static constexpr std::uint32_t kMagic = 0x52505647;  // "GVPR" in memory order
@@ -45,7 +46,7 @@ struct ReplicaHello {
 struct ReplicaClaim {
   std::array<char, kReplicaProofDigits> proof{};
   std::array<char, kReplicaProofDigits> settings{};
-  std::array<char, 32> version{};  // of the program
+  std::array<char, kReplicaVersionCharacters> version{};  // of the program
   std::int64_t parameters = 0, buffers = 0;
   std::int32_t replicas = 0;
   std::uint32_t may_group = 0;  // 0 or 1: ReplicaWorker::may_group

@@ -1,16 +1,20 @@
+#include <glob.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 
 #include "actors/protocol/build_version.hpp"
+#include "apps/train/replicas/replica_greeting.hpp"
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
-namespace {
+namespace version_test {
 
 namespace fs = std::filesystem;
 
@@ -21,6 +25,55 @@ TEST(Version, IsThatOfTheBuildWithADigestOfItsMessages) {
   EXPECT_TRUE(
       std::regex_match(build_version(), std::regex(R"(\d+\.\d+\.\d+ \(messages [0-9a-f]{8}\))")))
       << build_version();
+}
+
+// Processes of one worker compare it in a field of a fixed length.
+TEST(Version, FitsIntoTheGreetingOfAReplica) {
+  EXPECT_LE(std::string(build_version()).size(), kReplicaVersionCharacters) << build_version();
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// The files of the digest, relative to the root: those that match a pattern of the build script.
+std::set<std::string> files_of_digest(const fs::path& root) {
+  const std::string script = text_of(root / "CMakeLists.txt");
+  std::smatch list;
+  if (!std::regex_search(script, list,
+                         std::regex(R"(file\(GLOB wire CONFIGURE_DEPENDS ([^)]*)\))")))
+    return {};
+  std::set<std::string> files;
+  std::istringstream patterns(list[1]);
+  for (std::string pattern; patterns >> pattern;) {
+    glob_t found{};
+    EXPECT_EQ(::glob((root / pattern).c_str(), 0, nullptr, &found), 0) << pattern;
+    for (std::size_t i = 0; i < found.gl_pathc; ++i)
+      files.insert(fs::relative(found.gl_pathv[i], root).generic_string());
+    ::globfree(&found);
+  }
+  return files;
+}
+
+// A header with an inspect() defines the bytes of a message.
+TEST(Version, TheDigestIsOfEachHeaderThatDefinesMessages) {
+  const fs::path root(GRAPEVINE_SOURCE_DIR);
+  const std::set<std::string> files = files_of_digest(root);
+  const std::regex defines_message(R"(\binspect\(\w)");
+  int headers = 0;
+  for (const char* folder : {"actors", "apps", "messages", "net"})
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      if (entry.path().extension() != ".hpp") continue;
+      if (!std::regex_search(text_of(entry.path()), defines_message)) continue;
+      const std::string name = fs::relative(entry.path(), root).generic_string();
+      EXPECT_EQ(files.count(name), 1U) << name << " is missing in the list of CMakeLists.txt";
+      ++headers;
+    }
+  EXPECT_GE(headers, 8);
+  // The packets of replicas are copied as they lie in memory.
+  for (const char* name : {"greeting", "frames"})
+    EXPECT_EQ(files.count(std::string("apps/train/replicas/replica_") + name + ".hpp"), 1U) << name;
 }
 
 // The source that the build makes of files with these contents.
@@ -57,5 +110,5 @@ TEST_F(DigestFiles, ChangesWithEachOfThem) {
   EXPECT_NE(made_of("struct Join {};", "struct Leave { int a; };"), made);
 }
 
-}  // namespace
+}  // namespace version_test
 }  // namespace grapevine
