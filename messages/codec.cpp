@@ -180,6 +180,15 @@ struct Wire<StateChunk> {
     archive("state.data", p.data);
   }
 };
+template <>
+struct Wire<StateReceived> {
+  static constexpr PayloadKind kKind = PayloadKind::state_received;
+  template <class Archive, class P>
+  static void fields(Archive& archive, P& p) {
+    archive("state_received.transfer", p.transfer);
+    archive("state_received.bytes", p.bytes);
+  }
+};
 
 // The most elements of a list of an Extension.
 template <class Element>

@@ -36,6 +36,8 @@ const char* name_of(PayloadKind kind) {
       return "extension";
     case PayloadKind::state_chunk:
       return "state chunk";
+    case PayloadKind::state_received:
+      return "state received";
   }
   return "";
 }

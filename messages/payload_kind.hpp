@@ -22,10 +22,11 @@ enum class PayloadKind : std::uint8_t {
   receipt,
   parameters,
   extension,
-  state_chunk
+  state_chunk,
+  state_received
 };
 inline constexpr std::uint8_t kLastPayloadKind =
-    static_cast<std::uint8_t>(PayloadKind::state_chunk);
+    static_cast<std::uint8_t>(PayloadKind::state_received);
 
 // The kind in words, as in "packed chunk"; "" for none.
 const char* name_of(PayloadKind kind);

@@ -20,6 +20,7 @@ PayloadPlace place(const Receipt& m) { return {PayloadKind::receipt, m.exchange}
 PayloadPlace place(const Parameters& m) { return {PayloadKind::parameters, m.step}; }
 PayloadPlace place(const Extension&) { return {PayloadKind::extension}; }
 PayloadPlace place(const StateChunk& m) { return {PayloadKind::state_chunk, m.transfer}; }
+PayloadPlace place(const StateReceived& m) { return {PayloadKind::state_received, m.transfer}; }
 
 }  // namespace
 

@@ -136,8 +136,15 @@ struct StateChunk {
   FrozenTensor data;        // [n] u8
 };
 
+// The rank that takes a state from another one has so much of it: the giving rank sends a further
+// part for each one that has arrived. Roles never see it.
+struct StateReceived {
+  std::int64_t transfer = 0;  // of the StateChunks
+  std::int64_t bytes = 0;     // from the beginning of the state on
+};
+
 using Payload =
     std::variant<Share, Leave, Chunk, Marker, Swap, ProgressUpdate, Activate, PackedChunk, Ask,
-                 Grant, Commit, Receipt, Parameters, Extension, StateChunk>;
+                 Grant, Commit, Receipt, Parameters, Extension, StateChunk, StateReceived>;
 
 }  // namespace grapevine

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "messages/frozen_tensor.hpp"
+
 namespace grapevine {
 
 struct FileMark {
@@ -14,5 +16,7 @@ inline bool operator==(const FileMark& a, const FileMark& b) {
 }
 
 FileMark mark_of(const std::vector<char>& bytes);
+// Of the bytes of all parts together, in host memory.
+FileMark mark_of_parts(const std::vector<FrozenTensor>& parts);
 
 }  // namespace grapevine

@@ -352,6 +352,7 @@ PeerConfig CrewBuilder::peer_config(Rank rank, const SupervisorActor& supervisor
   peer.run_start_ns = run_start_ns_;
   peer.log_every = config_.log_every;
   peer.change = config_.change;
+  peer.state_part_bytes = config_.state_part_bytes;
   return peer;
 }
 

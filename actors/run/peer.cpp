@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "actors/clock_time.hpp"
-#include "actors/record/shards/shard_stream.hpp"
+#include "actors/record/shards/cut_transfer.hpp"
 #include "actors/run/models/model_transfer.hpp"
 #include "actors/run/supervision/run_members.hpp"
 #include "actors/unexpected_messages.hpp"
@@ -284,29 +284,41 @@ void PeerState::on_stall_over(Rank from) {
   }
 }
 
+// What belongs to a state that one rank gives to another is in no cut: the giving rank has given it
+// before its own cut, and the other one cuts only once it has all of it.
 void PeerState::arrive(Envelope&& envelope) {
   if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
     if (marker->id == kLostMessage) return count_lost(envelope.from);
     if (member_.is_closed()) return view_.early.push_back(std::move(envelope));
     return on_marker(envelope.from, marker->id);
   }
+  const Rank from = envelope.from;
   if (auto* chunk = std::get_if<StateChunk>(&envelope.payload)) {
-    if (is_of_cut(*chunk)) return pass_on(config_.writer, envelope.from, *chunk);
-    if (is_of_model(*chunk)) return pass_on(config_.fetcher, envelope.from, *chunk);
+    if (is_of_cut(*chunk)) return pass_on(config_.writer, from, *chunk);
+    if (is_of_model(*chunk)) return pass_on(config_.fetcher, from, *chunk);
+    count_arrival(envelope);
+    member_.count_received(from);
+    return on_state_chunk(from, *chunk);
+  }
+  if (const auto* received = std::get_if<StateReceived>(&envelope.payload)) {
+    count_arrival(envelope);
+    member_.count_received(from);
+    return on_state_received(from, *received);
   }
   if (cut_ && cut_->open.count(envelope.from) > 0) cut_->in_flight.push_back(envelope);
-  const Event event{EventKind::received, envelope.from, envelope.stamp, model_.step, 0, 0};
-  count(event);
-  trace_.message(trace_now(), event, envelope.payload);
-  const Rank from = envelope.from;
-  const auto* chunk = std::get_if<StateChunk>(&envelope.payload);
-  const bool takes = chunk == nullptr && !member_.is_closed();
+  count_arrival(envelope);
+  const bool takes = !member_.is_closed();
   // The message counts as received once the stall is over: a change of members waits for it.
   if (takes && is_server() && is_held(stalls_.at_server(envelope), MessageStalls::kAny)) return;
   member_.count_received(from);
-  if (chunk != nullptr) return on_state_chunk(*chunk);
   if (!takes) return view_.early.push_back(std::move(envelope));
   deliver(std::move(envelope));
+}
+
+void PeerState::count_arrival(const Envelope& envelope) {
+  const Event event{EventKind::received, envelope.from, envelope.stamp, model_.step, 0, 0};
+  count(event);
+  trace_.message(trace_now(), event, envelope.payload);
 }
 
 // Passes on what the rank receives for another actor of process 0. In other processes there is
@@ -373,6 +385,7 @@ void PeerState::lose_server(const PeerLost& lost) {
 }
 
 void PeerState::forget_messages(Rank peer) {
+  given_.takers.erase(peer);
   const ViewMember::Counts counts = member_.forget(peer);
   ledger_.sent -= counts.sent;
   ledger_.sent_before += counts.sent;

@@ -2,6 +2,7 @@
 #pragma once
 #include <c10/core/Stream.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -10,6 +11,7 @@
 #include "actors/protocol/run.hpp"
 #include "actors/record/checkpoints/saved_view.hpp"
 #include "actors/record/rank_figures.hpp"
+#include "actors/record/state_stream.hpp"
 #include "actors/record/trace_budget.hpp"
 #include "actors/record/trace_recorder.hpp"
 #include "actors/run/control/live_settings.hpp"
@@ -64,7 +66,8 @@ struct PeerConfig {
   bool detach_worker = true;
   std::int64_t run_start_ns = 0;  // of the actor system's clock; the zero of the trace's times
   Step log_every = 1;
-  ChangeParts change;  // null: settings do not change
+  std::int64_t state_part_bytes = StateStream::kPart;  // of a state that a rank gives to others
+  ChangeParts change;                                  // null: settings do not change
 };
 
 // A consistent cut in progress: the state at the cut, and the messages that were on their way.
@@ -76,8 +79,13 @@ struct Cut {
   std::optional<TakeSnapshot> take;  // once it has come
 };
 
-// Of a state that a rank gives to others.
-inline constexpr std::int64_t kStateChunkBytes = std::int64_t{4} << 20;
+// The state that this rank gives to others in its view, while parts of it are still to be sent: the
+// state of the moment of InstallView, in one copy for all takers. It is freed once the last of them
+// has received it or is lost, and at the next view at the latest.
+struct GivenState {
+  Stamp stamp;                         // of its messages
+  std::map<Rank, StateStream> takers;  // to each of them
+};
 
 // The role and state of this rank in a view. ViewMember decides when they change.
 struct PeerView {
@@ -169,6 +177,7 @@ class PeerState : public Env {
   void finish_cut_if_complete();
   void arrive(Envelope&& envelope);
   template <class Actor>
+  void count_arrival(const Envelope& envelope);
   void pass_on(const Actor& actor, Rank from, StateChunk& chunk);
   bool is_held(const std::optional<Duration>& stall, Rank from);
   void deliver(Envelope&& envelope);
@@ -212,9 +221,12 @@ class PeerState : public Env {
   void leave_servers(const InstallView& view);
   void begin_new_life(const InstallView& view);
   void share_batches(const InstallView& view);
+  void begin_numbers(std::int64_t view);
   std::int64_t batches_taken() const;
   void send_state(const InstallView& view, const StateDict& shared, const StateDict& joiner);
-  void on_state_chunk(const StateChunk& chunk);
+  void send_parts(Rank taker, StateStream& stream);
+  void on_state_received(Rank taker, const StateReceived& received);
+  void on_state_chunk(Rank donor, const StateChunk& chunk);
   void leave_if_stranded();
   void take_state_if_complete();
   Expected<void> take_model(const StateDict& state);
@@ -256,6 +268,7 @@ class PeerState : public Env {
   ViewMember member_;
   PeerView view_;
   Step planned_steps_ = 0;      // of the horizon at the start
+  GivenState given_;
   std::optional<Step> asked_;   // the step that the worker computes for the role
   Timestamp asked_at_{0};       // since when
   std::uint64_t in_parts_ = 0;  // bytes of the gradient of that step that have gone ahead

@@ -8,6 +8,7 @@
 #include "actors/record/checkpoints/checkpoint.hpp"
 #include "actors/record/checkpoints/checkpoint_keeper.hpp"
 #include "actors/record/checkpoints/saved_view.hpp"
+#include "actors/record/state_stream.hpp"
 #include "actors/record/tracer.hpp"
 #include "actors/run/control/control_hub.hpp"
 #include "actors/run/control/live_settings.hpp"

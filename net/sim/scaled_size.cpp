@@ -28,7 +28,7 @@ struct ModelBytes {
     for (const FrozenTensor& tensor : m.tensors) bytes += tensor.nbytes();
     return bytes;
   }
-  template <class Other>  // Leave, Marker, ProgressUpdate, Activate, Ask
+  template <class Other>  // Leave, Marker, ProgressUpdate, Activate, Ask, StateReceived
   std::uint64_t operator()(const Other&) const {
     return 0;
   }

@@ -93,6 +93,8 @@ Payload random_payload(Rng& rng) {
     case 13:
       return StateChunk{static_cast<std::int64_t>(rng()), static_cast<std::int64_t>(rng()),
                         static_cast<std::int64_t>(rng()), random_tensor(rng)};
+    case 14:
+      return StateReceived{static_cast<std::int64_t>(rng()), static_cast<std::int64_t>(rng())};
     default:
       return PackedChunk{static_cast<std::int64_t>(rng()),
                          static_cast<std::int32_t>(rng()),
@@ -185,6 +187,9 @@ struct ExpectSamePayload {
   void operator()(const StateChunk& a, const StateChunk& b) const {
     EXPECT_EQ(std::tie(a.transfer, a.offset, a.total), std::tie(b.transfer, b.offset, b.total));
     expect_same(a.data, b.data);
+  }
+  void operator()(const StateReceived& a, const StateReceived& b) const {
+    EXPECT_EQ(std::tie(a.transfer, a.bytes), std::tie(b.transfer, b.bytes));
   }
   void operator()(const Extension& a, const Extension& b) const {
     EXPECT_EQ(std::tie(a.type, a.integers), std::tie(b.type, b.integers));

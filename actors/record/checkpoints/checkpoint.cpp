@@ -18,7 +18,6 @@
 #include "actors/record/checkpoints/find_checkpoint.hpp"
 #include "actors/record/checkpoints/job_json.hpp"
 #include "actors/record/files.hpp"
-#include "actors/record/shards/shard_stream.hpp"
 #include "actors/run/state_bytes.hpp"
 #include "messages/check.hpp"
 #include "messages/text/control_characters.hpp"
@@ -212,6 +211,16 @@ Expected<Checkpoint> read_files(const fs::path& folder) {
 FileMark mark_of(const std::vector<char>& bytes) {
   const auto* data = reinterpret_cast<const Bytef*>(bytes.data());
   return {bytes.size(), static_cast<std::uint32_t>(::crc32_z(0, data, bytes.size()))};
+}
+
+FileMark mark_of_parts(const std::vector<FrozenTensor>& parts) {
+  FileMark mark;
+  for (const FrozenTensor& part : parts) {
+    mark.crc32 = static_cast<std::uint32_t>(
+        ::crc32_z(mark.crc32, static_cast<const Bytef*>(part.raw()), part.nbytes()));
+    mark.bytes += part.nbytes();
+  }
+  return mark;
 }
 
 Expected<std::string> write_checkpoint(const std::string& folder, const JobIdentity& identity,

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "actors/record/shards/shard_stream.hpp"
+#include "actors/record/shards/cut_transfer.hpp"
 #include "messages/text/exception_line.hpp"
 #include "messages/text/number_text.hpp"
 

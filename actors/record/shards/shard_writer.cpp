@@ -4,7 +4,9 @@
 
 #include <utility>
 
+#include "actors/record/file_mark.hpp"
 #include "actors/record/files.hpp"
+#include "actors/record/shards/cut_transfer.hpp"
 #include "actors/record/shards/shard_folder.hpp"
 #include "actors/run/state_bytes.hpp"
 #include "messages/text/exception_line.hpp"
@@ -79,7 +81,9 @@ void ShardWriterState::write(Rank rank, const Order& order) {
 
 void ShardWriterState::begin_stream(Rank rank, Order& order) {
   const RankSnapshot& snapshot = order.store.snapshot;
-  order.stream.emplace(snapshot.id, to_bytes(snapshot.state));
+  order.stream.emplace(transfer_of_cut(snapshot.id),
+                       std::make_shared<const std::vector<FrozenTensor>>(
+                           to_chunks(snapshot.state, StateStream::kPart)));
   order.store.snapshot.state = StateDict();
   send_parts(rank, order);
 }
@@ -98,13 +102,14 @@ void ShardWriterState::send_parts(Rank rank, Order& order) {
 
 void ShardWriterState::on_stored(const PartStored& stored) {
   const auto found = orders_.find(stored.rank);
-  if (found == orders_.end() || !found->second.stream || found->second.stream->cut() != stored.id ||
-      !found->second.stream->stored(stored.bytes))
+  if (found == orders_.end() || !found->second.stream ||
+      found->second.stream->transfer() != transfer_of_cut(stored.id) ||
+      !found->second.stream->arrived(stored.bytes))
     return;
   attempt(stored.rank, [&] {
     send_parts(stored.rank, found->second);
     if (!found->second.stream->done()) return;
-    report(found->second.store, mark_of(found->second.stream->bytes()));
+    report(found->second.store, mark_of_parts(found->second.stream->parts()));
     orders_.erase(found);
   });
 }

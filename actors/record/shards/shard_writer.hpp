@@ -6,7 +6,7 @@
 #include <string>
 
 #include "actors/protocol.hpp"
-#include "actors/record/shards/shard_stream.hpp"
+#include "actors/record/state_stream.hpp"
 #include "net/transport.hpp"
 
 namespace grapevine {
@@ -34,7 +34,7 @@ class ShardWriterState {
   struct Order {
     StoreState store;
     int looks = 0;  // for the proof
-    std::optional<ShardStream> stream;
+    std::optional<StateStream> stream;
   };
 
   // The order of the rank is refused where it throws.

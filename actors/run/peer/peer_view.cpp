@@ -36,6 +36,7 @@ void PeerState::on_hold(HoldForView hold) {
   if (!started_) forget_losses_of(hold.arriving);
   if (!member_.follows(hold)) return;
   if (!started_) begin_to_join();
+  if (view_.joins) begin_numbers(hold.view);
   member_.hold(std::move(hold), asked_.has_value());
   view_.take.reset();  // the supervisor has given that cut up
 }
@@ -223,13 +224,17 @@ void PeerState::begin_in_view() {
   if (const auto collect = std::exchange(view_.collect, std::nullopt)) on_collect(*collect);
 }
 
-// Messages of this life have numbers of their own.
+// Messages of each life of a rank have numbers of their own, from its first HoldForView on.
+void PeerState::begin_numbers(std::int64_t view) {
+  sequence_ = std::max(sequence_, static_cast<std::uint64_t>(view) << kSequenceBits);
+}
+
 void PeerState::begin_new_life(const InstallView& view) {
   config_.run_start_ns += now().count();
   elapsed_before_ = Duration(view.elapsed_ns);
   epochs_sent_ = whole_epochs(view.horizon.first_epoch);
   meter_.begin_step(now());
-  sequence_ = static_cast<std::uint64_t>(view.view) << kSequenceBits;
+  begin_numbers(view.view);
   trace_.view(trace_now(), model_.step, config_.rank);
   if (config_.agent)
     self_->send(config_.agent, StateArrival{config_.rank, 0, 0, true, model_.step});
@@ -298,7 +303,9 @@ void PeerState::share_batches(const InstallView& view) {
 // ---- the state of a rank that is ahead ----
 
 // `shared`, `joiner`: of the role before. Where weights carry mass, this rank and those that join
-// share its x and w evenly, so that nothing is added; else they take copies.
+// share its x and w evenly, so that nothing is added; else they take copies. The state is copied
+// here, once for all that take it, because this rank continues to train before the last part is
+// sent.
 void PeerState::send_state(const InstallView& view, const StateDict& shared,
                            const StateDict& joiner) {
   std::vector<Rank> takers = view.behind;
@@ -313,22 +320,34 @@ void PeerState::send_state(const InstallView& view, const StateDict& shared,
   state.put_all("role", shared);
   state.put_all("joiner", joiner);
   state.mark_ready();
-  const std::vector<FrozenTensor> parts = to_chunks(state, kStateChunkBytes);
-  std::int64_t total = 0;
-  for (const FrozenTensor& part : parts) total += part.numel();
-  Stamp stamp;
-  stamp.origin = config_.rank;
-  stamp.step = stamp.version = model_.step;
-  std::int64_t offset = 0;
-  for (const FrozenTensor& part : parts) {
-    for (const Rank rank : takers) send(rank, stamp, StateChunk{view.view, offset, total, part});
-    offset += part.numel();
-  }
+  const auto parts =
+      std::make_shared<const std::vector<FrozenTensor>>(to_chunks(state, config_.state_part_bytes));
+  given_.stamp.origin = config_.rank;
+  given_.stamp.step = given_.stamp.version = model_.step;
+  for (const Rank rank : takers)
+    if (membership().is_alive(rank))
+      send_parts(rank, given_.takers.emplace(rank, StateStream(view.view, parts)).first->second);
+}
+
+// Few parts are on their way to each taker, so that other messages do not wait behind the whole
+// state. Until a taker that lives has all of it, a part or the answer to one is on its way, and
+// both count: no change of members closes before (see ViewMember).
+void PeerState::send_parts(Rank taker, StateStream& stream) {
+  while (auto part = stream.next()) send(taker, given_.stamp, *std::move(part));
+}
+
+void PeerState::on_state_received(Rank taker, const StateReceived& received) {
+  const auto found = given_.takers.find(taker);
+  if (found == given_.takers.end() || found->second.transfer() != received.transfer ||
+      !found->second.arrived(received.bytes))
+    return;
+  send_parts(taker, found->second);
+  if (found->second.done()) given_.takers.erase(found);
 }
 
 // Chunks arrive in order: links are FIFO. The donor may know the view before this rank, and this
 // rank the view after it. Chunks of a view that was never completed are ignored.
-void PeerState::on_state_chunk(const StateChunk& chunk) {
+void PeerState::on_state_chunk(Rank donor, const StateChunk& chunk) {
   const std::int64_t view = view_.awaits_state ? view_.install.view : member_.number();
   if (!member_.is_closed() || chunk.transfer != view) return;
   std::vector<char>& bytes = view_.state;
@@ -348,6 +367,10 @@ void PeerState::on_state_chunk(const StateChunk& chunk) {
     self_->send(config_.agent, StateArrival{config_.rank, static_cast<std::int64_t>(bytes.size()),
                                             chunk.total, false, 0});
   take_state_if_complete();
+  Stamp stamp;
+  stamp.origin = config_.rank;
+  stamp.step = stamp.version = model_.step;
+  send(donor, stamp, StateReceived{chunk.transfer, static_cast<std::int64_t>(bytes.size())});
 }
 
 // The run ends, so that no view follows in which another rank would give its state.

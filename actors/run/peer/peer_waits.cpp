@@ -6,8 +6,8 @@ namespace grapevine {
 // The next part of it, of which the first one has the length of all.
 Awaited PeerState::awaited_state() const {
   Awaited awaited{view_.install.donor, PayloadKind::state_chunk};
-  const auto parts_of = [](std::int64_t bytes) {
-    return static_cast<std::int32_t>((bytes + kStateChunkBytes - 1) / kStateChunkBytes);
+  const auto parts_of = [part = config_.state_part_bytes](std::int64_t bytes) {
+    return static_cast<std::int32_t>((bytes + part - 1) / part);
   };
   if (view_.state.empty()) return awaited;
   awaited.part = parts_of(static_cast<std::int64_t>(view_.state.size())) + 1;

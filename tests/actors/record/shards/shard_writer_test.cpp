@@ -8,6 +8,7 @@
 #include <fstream>
 #include <optional>
 
+#include "actors/record/shards/cut_transfer.hpp"
 #include "actors/record/shards/shard_folder.hpp"
 #include "actors/run/state_bytes.hpp"
 #include "net/inproc/inproc.hpp"
@@ -99,7 +100,7 @@ TEST_F(ShardWriterTest, SendsPartsWhereTheFolderIsNotShared) {
   ShardFolder foreign;
   ASSERT_TRUE(foreign.open(shard_folder(folder_.string(), 1), "2").ok());
   for (std::int64_t cut = 1; cut <= 2; ++cut) {
-    store(cut, 6 * ShardStream::kPart / 4);
+    store(cut, 6 * StateStream::kPart / 4);
     pass(cut == 1 ? 60 : 0);
     std::vector<char> arrived;
     while (arrived.size() < bytes_.size()) {
