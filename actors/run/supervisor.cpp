@@ -34,7 +34,8 @@ void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> se
   if (ranks.heads.empty() && config_.models.node_size > 1)
     ranks.heads = first_of_each_node(ranks.members, config_.models.node_size);
   ranks.servers = members_.server_ranks();
-  view_ = ViewChange(std::move(ranks), config_.view, config_.first_batch, config_.ahead);
+  view_ = ViewChange(std::move(ranks), config_.view, config_.first_batch, config_.ahead,
+                     planned_batches());
   for (const auto& [rank, batches] : config_.taken) view_.on_taken(rank, config_.view, batches);
   batches_so_far_ = config_.earlier_batches;
   progress_.add_former(config_.former);
@@ -219,7 +220,7 @@ void SupervisorState::drain_if_finished() {
   if (is_changing()) return;  // ranks of the view to come say so again
   if (!progress_.all_finished(members_) || stage_ != Stage::running) return;
   stage_ = Stage::draining;
-  view_.end_training(planned_batches());
+  view_.end_training();
   report_missed_schedule();
   collect();
 }

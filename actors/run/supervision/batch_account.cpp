@@ -51,7 +51,9 @@ void count_below(std::int64_t end, BatchRun& run, std::map<std::int64_t, int>& t
 
 }  // namespace
 
-BatchAccount::BatchAccount(std::vector<BatchRun> ahead, std::int64_t first) {
+BatchAccount::BatchAccount(std::optional<std::int64_t> planned, std::vector<BatchRun> ahead,
+                           std::int64_t first)
+    : planned_(planned) {
   for (BatchRun& run : ahead) {
     const std::int64_t before = std::min(run.count, steps_below(first, run.first, run.stride, 0));
     run.first += before * run.stride;
@@ -76,12 +78,11 @@ std::int64_t BatchAccount::end_view(std::int64_t first, const std::vector<Share>
   return end;
 }
 
-void BatchAccount::end_training(std::int64_t first, const std::vector<Share>& shares,
-                                std::optional<std::int64_t> planned) {
+void BatchAccount::end_training(std::int64_t first, const std::vector<Share>& shares) {
   const auto members = static_cast<std::int64_t>(shares.size());
   std::int64_t steps = 0;
   for (const Share& share : shares) steps = std::max(steps, share.taken);
-  const std::int64_t end = planned.value_or(first + steps * members);
+  const std::int64_t end = planned_.value_or(first + steps * members);
   const auto not_left_out =
       count_ahead_below(first, shares, std::numeric_limits<std::int64_t>::max());
   for (std::int64_t position = 0; position < members; ++position) {
@@ -92,11 +93,12 @@ void BatchAccount::end_training(std::int64_t first, const std::vector<Share>& sh
   }
 }
 
-// The batches of that position in the steps [from_step, to_step) of the view, without those of the
-// steps `but`, ascending.
+// The batches of that position in the steps [from_step, to_step) of the view, as far as training
+// goes, without those of the steps `but`, ascending.
 void BatchAccount::leave_out(std::int64_t first, std::int64_t members, std::int64_t position,
                              std::int64_t from_step, std::int64_t to_step,
                              const std::vector<std::int64_t>& but) {
+  if (planned_) to_step = std::min(to_step, steps_below(*planned_, first, members, position));
   const auto add = [&](std::int64_t begin, std::int64_t end) {
     if (begin < end)
       left_out_.push_back({first + begin * members + position, members, end - begin});
@@ -139,8 +141,9 @@ void BatchAccount::add_ahead(std::int64_t first, const std::vector<Share>& share
   }
 }
 
-// As much of it as there is room for.
+// As much of it as training goes, and as there is room for.
 void BatchAccount::add_ahead(BatchRun run) {
+  if (planned_) run.count = std::min(run.count, steps_below(*planned_, run.first, run.stride, 0));
   std::int64_t room = BatchesOfLost::kMostAhead - static_cast<std::int64_t>(again_.size());
   for (const BatchRun& other : ahead_) room -= other.count;
   const std::int64_t beyond =

@@ -4,7 +4,8 @@
 // i-th step of the view, i from 0, the member at position p takes batch first + i·n + p (Deal). A
 // view ends at the step of the remaining member that has taken most; the next view begins behind
 // it. What a slower member had not taken there is left out. What a lost member had taken behind it
-// is dealt anew.
+// is dealt anew. Where training ends after a number of batches, a view may end behind the last one
+// of these: no rank needs what is behind, and it does not count.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -19,10 +20,13 @@ namespace grapevine {
 // of the others; what is beyond counts as taken again. Not thread-safe.
 class BatchAccount {
  public:
-  BatchAccount() = default;
+  // `planned`: the batch behind the last one of training; none: the batches of each step that a
+  // member has taken are planned.
+  explicit BatchAccount(std::optional<std::int64_t> planned = std::nullopt) : planned_(planned) {}
   // Of a run that continues a checkpoint amid the view whose first batch is `first`: with its
   // BatchesOfLost::ahead. What is before `first`, of a damaged one, does not count.
-  BatchAccount(std::vector<BatchRun> ahead, std::int64_t first);
+  BatchAccount(std::optional<std::int64_t> planned, std::vector<BatchRun> ahead,
+               std::int64_t first);
 
   // A member of a view: the batches that it has taken in it. Of a lost one: those whose steps it
   // has reported, since nobody knows of more.
@@ -34,10 +38,8 @@ class BatchAccount {
   // The view whose members, by position, shared the batches from `first` on ends; the next one
   // begins with the batch that is returned.
   std::int64_t end_view(std::int64_t first, const std::vector<Share>& shares);
-  // The last view ends with training. `planned`: the batch behind the last one of training; none:
-  // the batches of each step that a member has taken were planned.
-  void end_training(std::int64_t first, const std::vector<Share>& shares,
-                    std::optional<std::int64_t> planned);
+  // The last view ends with training.
+  void end_training(std::int64_t first, const std::vector<Share>& shares);
 
   BatchTally tally(const BatchEpochs& epochs) const;
   // What lost ranks have taken of the batches that are not dealt yet; none is in the tally.
@@ -52,6 +54,7 @@ class BatchAccount {
   void add_ahead(std::int64_t first, const std::vector<Share>& shares, std::int64_t steps);
   void add_ahead(BatchRun run);
 
+  std::optional<std::int64_t> planned_;
   std::vector<BatchRun> left_out_;
   std::vector<std::int64_t> again_;
   std::int64_t again_beyond_ = 0;  // that are not in it

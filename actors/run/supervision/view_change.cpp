@@ -217,9 +217,9 @@ void ViewChange::on_taken(Rank rank, std::int64_t view, std::int64_t batches) {
   if (view == installed_number_) taken_[rank] = std::max(taken_[rank], batches);
 }
 
-void ViewChange::end_training(std::optional<std::int64_t> planned) {
+void ViewChange::end_training() {
   batches_at_end_ = batches_;
-  batches_at_end_->end_training(first_batch_, batch_shares(), planned);
+  batches_at_end_->end_training(first_batch_, batch_shares());
 }
 
 BatchesOfLost ViewChange::batches_of(const std::set<Rank>& lost) const {

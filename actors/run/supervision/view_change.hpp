@@ -45,15 +45,16 @@ class ViewChange {
 
   ViewChange() = default;
   // `ranks`: of the start, with its servers. `number`, `first_batch`: of their view; 0: the first.
-  // `ahead`: of the views before, see BatchesOfLost.
+  // `ahead`: of the views before, see BatchesOfLost. `planned`: see BatchAccount.
   explicit ViewChange(TrainingRanks ranks, std::int64_t number = 0, std::int64_t first_batch = 0,
-                      std::vector<BatchRun> ahead = {})
+                      std::vector<BatchRun> ahead = {},
+                      std::optional<std::int64_t> planned = std::nullopt)
       : number_(number),
         installed_number_(number),
         installed_(std::move(ranks)),
         servers_(installed_.servers),
         first_batch_(first_batch),
-        batches_(std::move(ahead), first_batch) {}
+        batches_(planned, std::move(ahead), first_batch) {}
 
   // Begins, or begins anew where a member is lost meanwhile. `servers`: that come, ascending.
   void begin(std::vector<Rank> members, const std::vector<Rank>& servers = {});
@@ -111,7 +112,7 @@ class ViewChange {
   double epochs_done() const { return epochs_done_; }
 
   // Training has ended in the present view: see BatchAccount.
-  void end_training(std::optional<std::int64_t> planned);
+  void end_training();
   const BatchAccount& batches() const { return batches_at_end_ ? *batches_at_end_ : batches_; }
   // For a checkpoint of the present view, which has no state of the members `lost`; also where
   // training has ended: it may be continued.
