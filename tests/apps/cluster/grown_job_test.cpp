@@ -58,16 +58,12 @@ class GrownJob : public testing::Test {
   // It has written records of steps.
   bool trains(int process) const {
     const std::string name = "process-000" + std::to_string(process);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(240);
-    const auto grown = [&] {
+    return cluster_test::becomes_true([&] {
       std::uintmax_t bytes = 0;
       for (const auto& file : fs::directory_iterator(out_ / "trace"))
         if (file.path().filename().string().rfind(name, 0) == 0) bytes += file.file_size();
       return bytes > 4000;
-    };
-    while (!grown() && std::chrono::steady_clock::now() < deadline)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    return grown();
+    });
   }
   // A stop by request.
   json stop() {

@@ -20,13 +20,22 @@ inline std::uint16_t free_port() {
   return reserved.back().number;
 }
 
+// For what a test awaits of the processes of a job. They are killed after ProcessOptions::timeout,
+// and three such waits in a row end before that: a failure is that of the wait.
+inline std::chrono::milliseconds longest_wait() { return ProcessOptions().timeout * 3 / 10; }
+
+// False where it does not become true in time.
+template <class Condition>
+bool becomes_true(const Condition& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + longest_wait();
+  while (!condition() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return condition();
+}
+
 // Waits for the first checkpoint; false where none comes in time.
 inline bool has_begun(const std::filesystem::path& out) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(240);
-  const auto written = [&out] { return std::filesystem::exists(out / "checkpoint" / "latest"); };
-  while (!written() && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  return written();
+  return becomes_true([&out] { return std::filesystem::exists(out / "checkpoint" / "latest"); });
 }
 
 // One process of a job, with the variables of a launcher.

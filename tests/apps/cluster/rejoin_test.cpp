@@ -93,11 +93,8 @@ class Rejoin : public testing::Test {
   // By the trace of its new life.
   bool trains_again(int number) const {
     const fs::path trace = out_ / "trace" / fmt::format("process-{:04d}.1.gvtrace", number);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(240);
-    const auto grown = [&] { return fs::exists(trace) && fs::file_size(trace) > 4000; };
-    while (!grown() && std::chrono::steady_clock::now() < deadline)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    return grown();
+    return cluster_test::becomes_true(
+        [&] { return fs::exists(trace) && fs::file_size(trace) > 4000; });
   }
   // Ends the run; all ranks are in its summary, and every gradient.
   void expect_end(int least_views, int most_views) {
@@ -255,10 +252,8 @@ TEST_F(Rejoin, ARunWithAnotherBatchSizeIsJoined) {
   processes_.clear();
   const fs::path latest = out_ / "checkpoint" / "latest", before = fs::read_symlink(latest);
   begin("ar", {"GRAPEVINE_JOB_TOKEN=a secret"}, {"--resume", out_.string(), "--batch-size", "8"});
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(240);
-  while (fs::read_symlink(latest) == before && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  ASSERT_NE(fs::read_symlink(latest), before) << "it has not gone on";
+  ASSERT_TRUE(cluster_test::becomes_true([&] { return fs::read_symlink(latest) != before; }))
+      << "it has not continued";
   kill(3);
   ProcessOptions options;
   options.environment.push_back("GRAPEVINE_JOB_TOKEN=a secret");
@@ -275,18 +270,13 @@ TEST_F(Rejoin, AProcessReturnsToAResumedRunWhoseSettingsHaveChanged) {
   processes_.clear();
   const fs::path latest = out_ / "checkpoint" / "latest", before = fs::read_symlink(latest);
   begin("ar", {}, {"--resume", out_.string()});
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(240);
-  while (fs::read_symlink(latest) == before && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  ASSERT_NE(fs::read_symlink(latest), before) << "it has not continued";
+  ASSERT_TRUE(cluster_test::becomes_true([&] { return fs::read_symlink(latest) != before; }))
+      << "it has not continued";
   const ProcessResult set = ControlledJob::set_at(out_.string(), {"weight-decay=0.002"});
   ASSERT_EQ(set.exit_code, 0) << set.describe();
-  const auto has_changed = [&] {
+  ASSERT_TRUE(cluster_test::becomes_true([&] {
     return read_file(latest / "job.toml").find("weight-decay = 0.002") != std::string::npos;
-  };
-  while (!has_changed() && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  ASSERT_TRUE(has_changed());
+  }));
   kill(3);
   processes_[3] = make(3);
   expect_return();

@@ -34,6 +34,7 @@ class ControlledJob {
   }
 
   const std::filesystem::path& out() const { return out_; }
+  std::uint16_t port() const { return port_; }  // of process 0, for the others
   Process& process(std::size_t number) { return *processes_[number]; }
   // In the place of the earlier process of this number, as a launcher starts it again.
   void start(std::size_t number) {
@@ -80,7 +81,7 @@ class ControlledJob {
   static nlohmann::json status_when_at(const std::string& target,
                                        const std::function<bool(const nlohmann::json&)>& wanted,
                                        const std::vector<std::string>& environment = {}) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(240);
+    const auto deadline = std::chrono::steady_clock::now() + cluster_test::longest_wait();
     for (;;) {
       nlohmann::json now = status_at(target, environment);
       if (now.is_object() && wanted(now)) return now;
