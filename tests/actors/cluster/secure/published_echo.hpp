@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +24,7 @@
 #include "messages/random.hpp"
 #include "net/file_descriptor.hpp"
 #include "net/tcp/tls/tls_certificates.hpp"
+#include "tests/log_lines.hpp"
 
 namespace grapevine::published_echo {
 
@@ -56,6 +58,18 @@ bool wait_until(const Condition& holds) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   return holds();
 }
+
+class WithLog {
+ protected:
+  const LogLines log_;  // of a class that is listed first: it outlives the actors
+};
+
+// For ports with room for two silent connections, whose silence may last.
+inline const SilentConnections::Limits kCrowded{2, std::chrono::hours(1)};
+// Silence ends soon.
+inline const SilentConnections::Limits kImpatient{256, std::chrono::milliseconds(50)};
+// No connection is silent for too long.
+inline const SilentConnections::Limits kPatient{256, std::chrono::hours(1)};
 
 using Echo = caf::typed_actor<caf::replies_to<std::string>::with<std::string>>;
 
@@ -143,6 +157,44 @@ class PublishedEcho : public testing::Test {
     ASSERT_TRUE(found.ok()) << found.error().message;
     EXPECT_EQ(another.ask(*found, "new"), "new");
     *found = Echo{};
+  }
+  // ---- connections that send no message, to ports with and without TLS. `is_ended`: whether the
+  // port has ended one.
+
+  // Of a port that is kCrowded: all but the newest two have ended.
+  template <class Connection, class IsEnded>
+  void expect_room_for_two(const LogLines& log, std::vector<Connection> silent,
+                           const IsEnded& is_ended) {
+    const auto newest = silent.end() - 2;
+    EXPECT_TRUE(wait_until([&] { return std::all_of(silent.begin(), newest, is_ended); }));
+    EXPECT_TRUE(std::none_of(newest, silent.end(), is_ended));
+    EXPECT_TRUE(log.wait_for({"control: dropped a connection from 127.0.0.1",
+                              "it and 1 newer ones have sent nothing yet"}))
+        << log.text();
+    EXPECT_EQ(there_.ask(proxy_, "still there"), "still there");
+    silent.clear();
+    expect_unharmed();
+  }
+  // Of a port that is kImpatient: all end, once it receives something.
+  template <class Connection, class IsEnded>
+  void expect_all_ended(const LogLines& log, const std::vector<Connection>& silent,
+                        const IsEnded& is_ended) {
+    EXPECT_TRUE(wait_until([&] {
+      there_.ask(proxy_, "the port receives something");
+      return std::all_of(silent.begin(), silent.end(), is_ended);
+    }));
+    EXPECT_TRUE(log.wait_for(
+        {"control: dropped a connection from 127.0.0.1", "no first message came within 0.05 s"}))
+        << log.text();
+    EXPECT_EQ(there_.ask(proxy_, "still there"), "still there");
+  }
+  // Of a port that is kPatient: none has ended, and there is no line about them.
+  template <class Connection, class IsEnded>
+  void expect_none_ended(const LogLines& log, const std::vector<Connection>& silent,
+                         const IsEnded& is_ended) {
+    expect_unharmed();
+    EXPECT_TRUE(std::none_of(silent.begin(), silent.end(), is_ended));
+    EXPECT_EQ(log.count({"dropped a connection"}), 0U) << log.text();
   }
   // Small, larger than a TLS record, and together larger than the buffers of the sockets.
   void expect_messages_as_sent() {

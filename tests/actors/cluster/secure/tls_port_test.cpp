@@ -4,15 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/uio.h>
 
-#include <algorithm>
-#include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "net/tcp/tcp_dial.hpp"
 #include "tests/actors/cluster/secure/published_echo.hpp"
-#include "tests/log_lines.hpp"
 
 namespace grapevine {
 namespace tls_port_test {
@@ -20,14 +18,9 @@ namespace tls_port_test {
 using published_echo::issued;
 using published_echo::kEchoDeadline;
 using published_echo::PublishedEcho;
-using published_echo::wait_until;
 using published_echo::WithAuthority;
+using published_echo::WithLog;
 using StreamPtr = std::unique_ptr<tcp::Stream>;
-
-class WithLog {
- protected:
-  const LogLines log_;  // outlives the actors
-};
 
 class TlsPort : protected WithLog, protected WithAuthority, public PublishedEcho {
  protected:
@@ -53,59 +46,41 @@ class TlsPort : protected WithLog, protected WithAuthority, public PublishedEcho
   }
 };
 
-// Room for two that are silent.
 class CrowdedTlsPort : public TlsPort {
  protected:
-  CrowdedTlsPort() : TlsPort({2, std::chrono::hours(1)}) {}
+  CrowdedTlsPort() : TlsPort(published_echo::kCrowded) {}
 };
 
 TEST_F(CrowdedTlsPort, SilentConnectionsTakeNoMoreThanTheirRoom) {
   std::vector<StreamPtr> silent;
   for (int i = 0; i < 10; ++i) silent.push_back(dialled());
-  const auto oldest_ended = [&] { return std::all_of(silent.begin(), silent.end() - 2, is_ended); };
-  EXPECT_TRUE(wait_until(oldest_ended));
-  EXPECT_FALSE(is_ended(silent[8]) || is_ended(silent[9]));
-  EXPECT_TRUE(log_.wait_for({"control: dropped a connection from 127.0.0.1",
-                             "it and 1 newer ones have sent nothing yet"}))
-      << log_.text();
-  EXPECT_EQ(there_.ask(proxy_, "still there"), "still there");
-  silent.clear();
-  expect_unharmed();
+  expect_room_for_two(log_, std::move(silent), is_ended);
 }
 
-// Silence ends soon.
 class ImpatientTlsPort : public TlsPort {
  protected:
-  ImpatientTlsPort() : TlsPort({256, std::chrono::milliseconds(50)}) {}
+  ImpatientTlsPort() : TlsPort(published_echo::kImpatient) {}
 };
 
 TEST_F(ImpatientTlsPort, AConnectionThatStaysSilentIsEnded) {
-  const StreamPtr silent = dialled(), slow = dialled();
+  std::vector<StreamPtr> silent;
+  for (int i = 0; i < 2; ++i) silent.push_back(dialled());
   char start[] = {1, 0, 0};  // of a greeting
   const iovec part{start, sizeof start};
-  EXPECT_EQ(slow->write(&part, 1).bytes, sizeof start);
-  EXPECT_TRUE(wait_until([&] {
-    there_.ask(proxy_, "the port receives something");
-    return is_ended(silent) && is_ended(slow);
-  }));
-  EXPECT_TRUE(log_.wait_for(
-      {"control: dropped a connection from 127.0.0.1", "no first message came within 0.05 s"}))
-      << log_.text();
-  EXPECT_EQ(there_.ask(proxy_, "still there"), "still there");
+  EXPECT_EQ(silent.back()->write(&part, 1).bytes, sizeof start);
+  expect_all_ended(log_, silent, is_ended);
 }
 
-// No silence lasts for too long.
 class PatientTlsPort : public TlsPort {
  protected:
-  PatientTlsPort() : TlsPort({256, std::chrono::hours(1)}) {}
+  PatientTlsPort() : TlsPort(published_echo::kPatient) {}
 };
 
 TEST_F(PatientTlsPort, ASilentConnectionStaysAndHasNoLine) {
-  const StreamPtr silent = dialled();
+  std::vector<StreamPtr> silent;
+  silent.push_back(dialled());
   { const StreamPtr gone = dialled(); }
-  expect_unharmed();
-  EXPECT_FALSE(is_ended(silent));
-  EXPECT_EQ(log_.count({"dropped a connection"}), 0U) << log_.text();
+  expect_none_ended(log_, silent, is_ended);
 }
 
 }  // namespace tls_port_test
