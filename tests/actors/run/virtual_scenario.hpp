@@ -103,6 +103,7 @@ inline RunConfig make_run(const Scenario& scenario) {
   run.delay = *parse_delay(scenario.delay, scenario.ranks, scenario.seed, plan.servers);
   run.checkpoint_folder = scenario.folder;
   run.checkpoint_every_epochs = 1;
+  run.state_part_bytes = 512;  // several windows of parts, as large models have
   return run;
 }
 
