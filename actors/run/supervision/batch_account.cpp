@@ -44,9 +44,11 @@ std::vector<BatchRun> runs_of(const std::vector<std::int64_t>& batches) {
   return runs;
 }
 
-// Takes the batches below `end` off a run, and counts them.
-void count_below(std::int64_t end, BatchRun& run, std::map<std::int64_t, int>& times) {
+// Takes the batches below `end` off a run, and counts them; returns their number.
+std::int64_t count_below(std::int64_t end, BatchRun& run, std::map<std::int64_t, int>& times) {
+  const std::int64_t before = run.count;
   for (; run.count > 0 && run.first < end; run.first += run.stride, --run.count) ++times[run.first];
+  return before - run.count;
 }
 
 }  // namespace
@@ -119,7 +121,7 @@ std::map<std::int64_t, std::vector<std::int64_t>> BatchAccount::count_ahead_belo
   const auto members = static_cast<std::int64_t>(shares.size());
   std::map<std::int64_t, std::vector<std::int64_t>> not_left_out;
   std::map<std::int64_t, int> taken_ahead;  // by how many lost ranks
-  for (BatchRun& run : ahead_) count_below(end, run, taken_ahead);
+  for (BatchRun& run : ahead_) ahead_count_ -= count_below(end, run, taken_ahead);
   const auto is_over = [](const BatchRun& run) { return run.count == 0; };
   ahead_.erase(std::remove_if(ahead_.begin(), ahead_.end(), is_over), ahead_.end());
   for (const auto& [batch, takers] : taken_ahead) {
@@ -144,13 +146,15 @@ void BatchAccount::add_ahead(std::int64_t first, const std::vector<Share>& share
 // As much of it as training goes, and as there is room for.
 void BatchAccount::add_ahead(BatchRun run) {
   if (planned_) run.count = std::min(run.count, steps_below(*planned_, run.first, run.stride, 0));
-  std::int64_t room = BatchesOfLost::kMostAhead - static_cast<std::int64_t>(again_.size());
-  for (const BatchRun& other : ahead_) room -= other.count;
+  const std::int64_t room =
+      BatchesOfLost::kMostAhead - static_cast<std::int64_t>(again_.size()) - ahead_count_;
   const std::int64_t beyond =
       std::max<std::int64_t>(0, run.count - std::max<std::int64_t>(0, room));
   again_beyond_ += beyond;
   run.count -= beyond;
-  if (run.count > 0) ahead_.push_back(run);
+  if (run.count <= 0) return;
+  ahead_.push_back(run);
+  ahead_count_ += run.count;
 }
 
 BatchTally BatchAccount::tally(const BatchEpochs& epochs) const {

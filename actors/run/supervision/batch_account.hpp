@@ -59,6 +59,7 @@ class BatchAccount {
   std::vector<std::int64_t> again_;
   std::int64_t again_beyond_ = 0;  // that are not in it
   std::vector<BatchRun> ahead_;    // one of each lost rank that was ahead
+  std::int64_t ahead_count_ = 0;   // of its batches
 };
 
 }  // namespace grapevine

@@ -278,5 +278,22 @@ TEST(DealtBatches, OfADamagedCheckpointAreBounded) {
   EXPECT_EQ(change.batches().tally(kEpochs).left_out, 2 * 300 - 17) << "these had been taken ahead";
 }
 
+// Each entry is as much work as any other, however many came before it: a list of which the time of
+// a test does not suffice for the square.
+TEST(DealtBatches, OfADamagedCheckpointMayBeALongList) {
+  constexpr std::int64_t kEntries = 3 * BatchesOfLost::kMostAhead, kBegin = 1000;
+  std::vector<BatchRun> ahead;
+  for (std::int64_t i = 0; i < kEntries; ++i) ahead.push_back({kBegin + i, 1, 1});
+  BatchAccount account(std::nullopt, std::move(ahead), kBegin);
+  EXPECT_EQ(account.ahead().size(), static_cast<std::size_t>(BatchesOfLost::kMostAhead));
+  // The only member takes two of them: they have been taken again, and leave no room.
+  account.end_view(kBegin, {{2, true}});
+  EXPECT_EQ(account.ahead().size(), static_cast<std::size_t>(BatchesOfLost::kMostAhead) - 2);
+  EXPECT_EQ(account.tally(kEpochs).again, kEntries - BatchesOfLost::kMostAhead + 2);
+  account.end_view(kBegin + 2, {{0, true}, {5, false}});
+  EXPECT_EQ(account.ahead().size(), static_cast<std::size_t>(BatchesOfLost::kMostAhead) - 2);
+  EXPECT_EQ(account.tally(kEpochs).again, kEntries - BatchesOfLost::kMostAhead + 2 + 5);
+}
+
 }  // namespace dealt_batches_test
 }  // namespace grapevine
