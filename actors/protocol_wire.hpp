@@ -4,21 +4,23 @@
 #pragma once
 #include <caf/deserializer.hpp>
 #include <caf/fwd.hpp>
+#include <caf/meta/load_callback.hpp>
 #include <caf/meta/type_name.hpp>
 #include <caf/serializer.hpp>
 
 #include <cstddef>
 #include <cstdint>
 
+#include "actors/protocol/packed_lists.hpp"
 #include "actors/record/ledger.hpp"
 #include "algorithms/state_dict.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {
 
-// The most that a message between processes takes, in a run of 1,024 ranks and 128 processes: what
-// it holds is bounded where it is made. In larger runs some take up to 256 KiB, with a line of the
-// log; BaspGuard refuses more than 1 MiB.
+// The most that a message between processes takes, in a run of 4,096 ranks and as many processes:
+// what it holds is bounded where it is made or written. A longer one has a line of the log;
+// BaspGuard refuses more than 1 MiB.
 inline constexpr std::size_t kMostControlBytes = std::size_t{64} << 10;
 
 // The types of all messages between processes, which CAF decodes by their names. A message that is
@@ -33,8 +35,10 @@ caf::error inspect(caf::deserializer& source, Error& error);
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Ledger& l) {
+  PackedLists counts([&l](ListArchive& a) { return a(l.staleness) && a(l.contributed); });
   return f(caf::meta::type_name("ledger"), l.produced, l.committed, l.dropped, l.samples, l.sent,
-           l.received, l.sent_before, l.bytes_sent, l.staleness, l.contributed);
+           l.received, l.sent_before, l.bytes_sent, counts.bytes,
+           caf::meta::load_callback([&counts] { return counts.restore(); }));
 }
 
 }  // namespace grapevine

@@ -9,6 +9,7 @@
 #include <caf/meta/type_name.hpp>
 
 #include "actors/double_bits.hpp"
+#include "actors/protocol/packed_lists.hpp"
 #include "algorithms/horizon.hpp"
 #include "messages/ids.hpp"
 
@@ -79,14 +80,37 @@ struct InstallView {
   bool passes = false;       // another view follows at once: nothing is computed in this one
   // Role::counts() of each member. Only where RoleType::changes_by_mean.
   std::map<Rank, std::vector<std::int64_t>> counts = {};
+  bool more = false;  // the same view follows, with the counts of further members
+
+  // In one message: 16 KiB.
+  static constexpr std::size_t kMostCounts = 2048;
 };
+// The view in one or more messages, the last of them without `more`.
+inline std::vector<InstallView> split_counts(const InstallView& view,
+                                             std::size_t most = InstallView::kMostCounts) {
+  std::vector<InstallView> parts(1, view);
+  parts.back().counts.clear();
+  std::size_t filled = 0;
+  for (const auto& own : view.counts) {
+    if (filled > 0 && filled + own.second.size() > most) {
+      parts.back().more = true;
+      parts.push_back(view);
+      parts.back().counts.clear();
+      filled = 0;
+    }
+    parts.back().counts.insert(own);
+    filled += own.second.size();
+  }
+  return parts;
+}
 
 // ---- how they are written ----
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, HoldForView& m) {
-  return f(caf::meta::type_name("grapevine::HoldForView"), m.view, m.members, m.arriving,
-           m.gradients_end);
+  PackedLists ranks([&m](ListArchive& a) { return a(m.members) && a(m.arriving); });
+  return f(caf::meta::type_name("grapevine::HoldForView"), m.view, m.gradients_end, ranks.bytes,
+           caf::meta::load_callback([&ranks] { return ranks.restore(); }));
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, AskTraffic& m) {
@@ -111,11 +135,17 @@ template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, InstallView& m) {
   Horizon& h = m.horizon;
   DoubleBits reals(h.steps_per_epoch, h.first_epoch, h.planned_epochs, m.scale);
-  return f(caf::meta::type_name("grapevine::InstallView"), m.view, m.kind, m.members, m.before,
-           h.steps, h.by_samples, h.first_step, m.first_batch, m.operations, m.last_cut,
-           m.elapsed_ns, m.donor, m.behind, m.joining, m.new_servers, m.heads, m.nodes_before,
-           m.settings, m.servers, m.passes, m.counts, reals.bits,
-           caf::meta::load_callback([&reals] { return reals.restore(); }));
+  PackedLists ranks([&m](ListArchive& a) {
+    return a(m.members) && a(m.before) && a(m.behind) && a(m.joining) && a(m.new_servers) &&
+           a(m.heads) && a(m.nodes_before) && a(m.counts);
+  });
+  return f(caf::meta::type_name("grapevine::InstallView"), m.view, m.kind, h.steps, h.by_samples,
+           h.first_step, m.first_batch, m.operations, m.last_cut, m.elapsed_ns, m.donor, m.settings,
+           m.servers, m.passes, m.more, ranks.bytes, reals.bits,
+           caf::meta::load_callback([&ranks, &reals] {
+             if (auto error = ranks.restore()) return error;
+             return reals.restore();
+           }));
 }
 
 }  // namespace grapevine

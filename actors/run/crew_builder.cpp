@@ -213,6 +213,7 @@ void CrewBuilder::set_membership(SupervisorConfig& supervision) {
       plan.servers > 0 && plan.hierarchy == 1 && plan.role->tolerates_lost_peer;
   supervision.tolerates_worker_loss = supervision.changes_members || continues_alone;
   supervision.models = ViewChange::Models::of(plan);
+  supervision.counts_per_message = config_.counts_per_message;
   supervision.horizon = config_.parts->horizon;
   const double batches = supervision.horizon.steps_per_epoch * config_.workers();
   supervision.batches.per_epoch = std::max<std::int64_t>(1, std::llround(batches));
@@ -351,8 +352,8 @@ PeerConfig CrewBuilder::peer_config(Rank rank, const SupervisorActor& supervisor
   peer.detach_worker = detach_;
   peer.run_start_ns = run_start_ns_;
   peer.log_every = config_.log_every;
-  peer.change = config_.change;
   peer.state_part_bytes = config_.state_part_bytes;
+  peer.change = config_.change;
   return peer;
 }
 

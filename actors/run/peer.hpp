@@ -93,6 +93,7 @@ struct PeerView {
   std::int64_t operations = 0;    // that Role::close() has returned
   bool open_is_resolved = false;  // what was open is taken back, or counts
   InstallView install;            // in progress
+  ClosedCounts counts;            // of its first parts: see InstallView::more
   bool passes = false;            // the next view follows at once: nothing is computed
   bool joins = false;             // this rank has no model of the run yet
   bool merges = false;            // the role is CommonModel
@@ -176,8 +177,8 @@ class PeerState : public Env {
   void close_channel(Rank from, std::int64_t id);
   void finish_cut_if_complete();
   void arrive(Envelope&& envelope);
-  template <class Actor>
   void count_arrival(const Envelope& envelope);
+  template <class Actor>
   void pass_on(const Actor& actor, Rank from, StateChunk& chunk);
   bool is_held(const std::optional<Duration>& stall, Rank from);
   void deliver(Envelope&& envelope);
@@ -220,8 +221,8 @@ class PeerState : public Env {
   void forget_messages(Rank peer);
   void leave_servers(const InstallView& view);
   void begin_new_life(const InstallView& view);
-  void share_batches(const InstallView& view);
   void begin_numbers(std::int64_t view);
+  void share_batches(const InstallView& view);
   std::int64_t batches_taken() const;
   void send_state(const InstallView& view, const StateDict& shared, const StateDict& joiner);
   void send_parts(Rank taker, StateStream& stream);
@@ -267,8 +268,8 @@ class PeerState : public Env {
 
   ViewMember member_;
   PeerView view_;
-  Step planned_steps_ = 0;      // of the horizon at the start
   GivenState given_;
+  Step planned_steps_ = 0;      // of the horizon at the start
   std::optional<Step> asked_;   // the step that the worker computes for the role
   Timestamp asked_at_{0};       // since when
   std::uint64_t in_parts_ = 0;  // bytes of the gradient of that step that have gone ahead

@@ -102,7 +102,7 @@ class StreamPolicy {
     return rw_state::success;
   }
 
-  // Once for each connection: the messages of large runs are long again and again.
+  // Once for each connection: a process that sends one long message may send many.
   void note_length(std::uint32_t bytes, const char* direction, const char* consequence) {
     if (warned_ || bytes <= kMostControlBytes) return;
     warned_ = true;

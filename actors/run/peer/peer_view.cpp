@@ -38,6 +38,7 @@ void PeerState::on_hold(HoldForView hold) {
   if (!started_) begin_to_join();
   if (view_.joins) begin_numbers(hold.view);
   member_.hold(std::move(hold), asked_.has_value());
+  view_.counts.clear();
   view_.take.reset();  // the supervisor has given that cut up
 }
 
@@ -112,18 +113,21 @@ void PeerState::on_close_view(CloseView close) {
 
 void PeerState::on_install(const InstallView& view) {
   if (!member_.installs(view)) return;
+  if (view.more) return view_.counts.insert(view.counts.begin(), view.counts.end());
+  given_ = {};  // all takers that live have had it: see send_parts()
   if (is_server() && view.kind == ViewKind::new_wiring)
     return serves(config_.rank, view) ? begin_as_server(view) : suspend_server();
   const bool behind = contains(view.behind, config_.rank);
   if (!view_.joins && contains(view.joining, config_.rank)) join_anew();
   view_.install = view;
+  view_.install.counts.merge(std::exchange(view_.counts, {}));
   if (behind || view_.joins) {
     deal_.first_step = deal_end_;  // what this rank has taken has counted
     view_.awaits_state = true;
     view_.state_at = now();
     return take_state_if_complete();
   }
-  if (!std::exchange(view_.open_is_resolved, true) && !resolve_open(view)) return;
+  if (!std::exchange(view_.open_is_resolved, true) && !resolve_open(view_.install)) return;
   if (exchanges_in(view)) scale_model(view.scale);
   const StateDict shared = role_->save_shared(), own = role_->save_own();
   if (view.donor == config_.rank) send_state(view, shared, role_->save_joiner());
@@ -359,18 +363,20 @@ void PeerState::on_state_chunk(Rank donor, const StateChunk& chunk) {
     return fail({Errc::failed, fmt::format("rank {}: a part of a state does not follow the one "
                                            "before it",
                                            config_.rank)});
+  // A vector that grew would hold the state up to three times.
+  if (bytes.empty()) bytes.reserve(static_cast<std::size_t>(chunk.total));
   const auto* begin = reinterpret_cast<const char*>(data.data_ptr<std::uint8_t>());
   bytes.insert(bytes.end(), begin, begin + data.numel());
   view_.state_bytes = chunk.total;
   view_.state_at = now();
-  if (view_.joins && config_.agent)
-    self_->send(config_.agent, StateArrival{config_.rank, static_cast<std::int64_t>(bytes.size()),
-                                            chunk.total, false, 0});
-  take_state_if_complete();
   Stamp stamp;
   stamp.origin = config_.rank;
   stamp.step = stamp.version = model_.step;
   send(donor, stamp, StateReceived{chunk.transfer, static_cast<std::int64_t>(bytes.size())});
+  if (view_.joins && config_.agent)
+    self_->send(config_.agent, StateArrival{config_.rank, static_cast<std::int64_t>(bytes.size()),
+                                            chunk.total, false, 0});
+  take_state_if_complete();
 }
 
 // The run ends, so that no view follows in which another rank would give its state.

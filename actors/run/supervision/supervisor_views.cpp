@@ -136,7 +136,8 @@ void SupervisorState::install_view() {
   config_.total_epochs = epochs;
   checkpoints_.set_total(epochs);
   crew_.report_members({view.members, view.joining, whole_epochs(view.horizon.first_epoch)});
-  crew_.send_to_ranks(view);
+  for (const InstallView& part : split_counts(view, config_.counts_per_message))
+    crew_.send_to_ranks(part);
   if (!newest_.empty() && !wiring_.in_progress()) report_change(std::exchange(newest_, {}));
   // A rank had to take the model of another first.
   if (view.passes) return begin_view_change();

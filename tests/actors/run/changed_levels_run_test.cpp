@@ -133,6 +133,26 @@ TEST(ChangedLevelsRun, AReplicatedModelStaysOne) {
     }
 }
 
+// The counts of a view in several messages, one rank in each, have the effect of those in one.
+TEST(ChangedLevelsRun, TheCountsOfAViewMayComeInParts) {
+  for (const std::string preset : {"ar", "sgp", "local-sgd"})
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      SCOPED_TRACE(preset + ", seed=" + std::to_string(seed));
+      const auto run = [&](std::size_t counts_per_message) {
+        RunConfig config = make_run(make_scenario(preset, kInside[seed % 2], seed));
+        config.counts_per_message = counts_per_message;
+        config.deaths = {{3, milliseconds(60 + 7 * static_cast<int>(seed))}};
+        config.returns = {{3, milliseconds(100)}};
+        return run_virtual(config, std::make_shared<Quiet>());
+      };
+      const RunResult whole = run(InstallView::kMostCounts), in_parts = run(1);
+      expect_sound(whole);
+      expect_sound(in_parts);
+      EXPECT_EQ(in_parts.trace_hash, whole.trace_hash);
+      EXPECT_TRUE(at::equal(in_parts.z.read(), whole.z.read()));
+    }
+}
+
 RunConfig make_saved(const std::string& preset, const Keys& inside, const std::string& folder) {
   Scenario scenario = make_scenario(preset, inside, 2);
   scenario.momentum = 0.9;
