@@ -64,6 +64,7 @@ class StateWatch : public NetworkWatch {
   }
 
   void on_delivered(Timestamp at, const Envelope& message) override {
+    expect_new_number(message);
     if (const auto* chunk = part_of(message)) {
       Transfer& transfer = transfers_[{message.from, message.to, chunk->transfer}];
       append(transfer.arrived, *chunk);
@@ -118,6 +119,13 @@ class StateWatch : public NetworkWatch {
   std::int64_t markers_meanwhile = 0, others_meanwhile = 0;  // messages amid a transfer
 
  private:
+  // Those of a rank that returns are larger than those of its former life.
+  void expect_new_number(const Envelope& message) {
+    if (message.stamp.sequence == 0) return;  // a marker has none
+    std::uint64_t& newest = numbers_[{message.from, message.to}];
+    EXPECT_GT(message.stamp.sequence, newest) << message.from << " to " << message.to;
+    newest = message.stamp.sequence;
+  }
   static const StateChunk* part_of(const Envelope& message) {
     const auto* chunk = std::get_if<StateChunk>(&message.payload);
     const bool of_view = chunk != nullptr && chunk->transfer > 0 && !is_of_model(*chunk);
@@ -135,6 +143,7 @@ class StateWatch : public NetworkWatch {
   }
 
   std::map<Ends, Transfer> transfers_;
+  std::map<std::pair<Rank, Rank>, std::uint64_t> numbers_;  // the newest of messages
   std::set<Rank> died_;
   std::set<Ends> former_;
 };
