@@ -83,6 +83,7 @@ class ShmWire {
 
   // ---- greetings
   void accept_all();
+  bool make_room();
   void on_greeting(Greeting& greeting);
   Expected<bool> take_packet(Greeting& greeting, Packet packet);
   Expected<bool> answer_hello(Greeting& greeting);

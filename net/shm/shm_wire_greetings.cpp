@@ -1,6 +1,7 @@
 // The greetings of processes that connect (shm_greeting.hpp).
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -11,7 +12,7 @@ namespace {
 
 constexpr Clock::duration kGreetingTimeout = std::chrono::seconds(10);
 constexpr Clock::duration kListenPause = std::chrono::seconds(1);
-// Connections without a proof; further ones are refused.
+// Connections without an accepted proof.
 constexpr std::size_t kMaxUnauthenticated = 256;
 
 Error damaged_greeting() { return {Errc::protocol, "its greeting is damaged"}; }
@@ -33,15 +34,27 @@ void ShmWire::accept_all() {
     greeting.deadline = Clock::now() + kGreetingTimeout;
     greeting.socket = std::move(socket);
     const int descriptor = greeting.socket.get();
-    const bool full = greetings_.size() >= kMaxUnauthenticated;
+    const bool has_room = make_room();
     greetings_.push_back(std::move(greeting));
-    if (full)
+    if (!has_room)
       refuse(greetings_.back(), "there are too many unauthenticated connections");
     else if (!is_same_user(descriptor))
       refuse(greetings_.back(), "it runs as another user");
     else if (!poller_.add(descriptor))
       refuse(greetings_.back(), kNoDescriptors);
   }
+}
+
+// Until start() a ShmHello has no answer, and its sender waits for as long as that takes: the
+// oldest such connection gives way, and a process dials again. The greetings of others are limited
+// in time.
+bool ShmWire::make_room() {
+  if (greetings_.size() < kMaxUnauthenticated) return true;
+  const auto oldest = std::find_if(greetings_.begin(), greetings_.end(),
+                                   [](const Greeting& g) { return g.theirs && !g.own; });
+  if (oldest == greetings_.end()) return false;
+  refuse(*oldest, "it gave way to a new one: there are too many unauthenticated connections");
+  return true;
 }
 
 // `greeting` is destroyed once it is over, well or not.

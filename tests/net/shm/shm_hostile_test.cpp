@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <future>
@@ -15,6 +16,7 @@
 #include "net/shm/shm_greeting.hpp"
 #include "net/shm/shm_records.hpp"
 #include "net/shm/shm_ring.hpp"
+#include "tests/log_lines.hpp"
 #include "tests/net/shm/shm_world.hpp"
 
 namespace grapevine::conformance {
@@ -93,6 +95,35 @@ TEST(ShmHostile, WithoutTheTokenNobodyTakesAPlace) {
     EXPECT_NE(refused.error().message.find("another job"), std::string::npos)
         << refused.error().message;
   }
+}
+
+// Connections that have greeted before the run connects, when no greeting can be answered.
+TEST(ShmHostile, BeforeTheStartTheOldestGiveWay) {
+  constexpr std::size_t kMostOpen = 600;  // more than are held
+  const LogLines log;
+  auto transport = make_shm();
+  const std::string name = socket_name(transport->address());
+  auto process_1 = std::async(std::launch::async, [&] {
+    return shm::dial(name, identity(1, 2), 0, shm::Clock::now() + kHangDeadline, nullptr, false);
+  });
+  std::vector<FileDescriptor> held;
+  EXPECT_TRUE(eventually([&] {
+    const auto is_refused = [](const FileDescriptor& s) { return shm::has_ended(s.get()); };
+    if (held.size() == kMostOpen)
+      held.erase(std::remove_if(held.begin() + 1, held.end(), is_refused), held.end());
+    if (auto socket = shm::connect_to(name); socket && held.size() < kMostOpen) {
+      const shm::ShmHello hello = shm::make_hello(identity(1, 2, kOtherJob));
+      shm::send_packet(socket->get(), &hello, sizeof hello);
+      held.push_back(*std::move(socket));
+    }
+    return !held.empty() && shm::has_ended(held.front().get());
+  })) << held.size();
+  EXPECT_TRUE(log.wait_for({"shm: dropped a connection", "it gave way"})) << log.text();
+  EXPECT_TRUE(
+      transport
+          ->connect({transport->address(), "process 1"}, one_each(0, 2), kTimeout, {kJob, nullptr})
+          .ok());
+  EXPECT_TRUE(process_1.get().ok());
 }
 
 // One that believes every proof and then gives none itself.
