@@ -107,8 +107,8 @@ struct TrainOptions {
   std::int64_t min_ranks = 0;
   std::int64_t max_ranks = 0;  // 0: as many as begin
   double timeout_s = kUsualTimeout;
-  double stall_abort_s = 0;  // 0: no wait ends the run
-  double lost_after_s = 3;   // 0: silence alone ends no process before the timeout
+  double stall_abort_s = 0;   // 0: no wait ends the run
+  double lost_after_s = 2.5;  // 0: silence alone ends no process before the timeout
   bool json = false;
 
   std::map<std::string, std::string> changed;           // of a running job: option -> value
