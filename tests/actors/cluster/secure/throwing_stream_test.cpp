@@ -13,13 +13,13 @@
 
 #include "actors/cluster/secure/stream_scribe.hpp"
 #include "tests/actors/cluster/secure/published_echo.hpp"
-#include "tests/log_lines.hpp"
 
 namespace grapevine {
 namespace throwing_stream_test {
 
 using published_echo::kEchoDeadline;
 using published_echo::PublishedEcho;
+using published_echo::WithLog;
 
 class Throwing final : public tcp::Stream {
  public:
@@ -56,11 +56,6 @@ caf::behavior watch(caf::io::broker* self, const caf::io::scribe_ptr& scribe, bo
             self->quit();
           }};
 }
-
-class WithLog {
- protected:
-  const LogLines log_;  // outlives the actors
-};
 
 class ThrowingStream : protected WithLog, public PublishedEcho {
  protected:
