@@ -17,7 +17,6 @@ namespace grapevine {
 namespace {
 
 constexpr Duration kCollectInterval = std::chrono::milliseconds(5);
-constexpr std::size_t kMostEarlyOrders = 64;  // one suffices to end the run
 
 }  // namespace
 
@@ -407,24 +406,24 @@ bool SupervisorState::is_of_the_run(const caf::actor_addr& actor) const {
 
 // CAF gives a sender of another process the node of that process, since BaspGuard refuses messages
 // in the name of a third one, and none where it was not named.
-void SupervisorState::obey(std::function<void()> order, bool may_wait) {
+void SupervisorState::obey(std::function<void()> order, std::optional<EarlyOrders::Kind> early) {
   const caf::strong_actor_ptr& sender = self_->current_sender();
   if (hears_former_actor()) return;
   const bool is_local = sender && sender->node() == self_->node();
   if (is_local || (sender && is_of_the_run(caf::actor_cast<caf::actor_addr>(sender))))
     return order();
-  if (sender && crew_.empty() && early_orders_.size() < kMostEarlyOrders) {
-    if (may_wait)
-      early_orders_.emplace_back(caf::actor_cast<caf::actor_addr>(sender), std::move(order));
-    return;
+  if (sender && crew_.empty()) {
+    const auto address = caf::actor_cast<caf::actor_addr>(sender);
+    if (!early || early_orders_.add(*early, sender->node(), address, std::move(order))) return;
   }
   gate_.admits(Error{Errc::protocol, "an order of an actor that is none of the run's"},
                self_->clock().now());
 }
 
 void SupervisorState::obey_early_orders() {
-  for (const auto& [sender, order] : std::exchange(early_orders_, {}))
-    if (is_of_the_run(sender)) order();
+  for (const auto& order :
+       early_orders_.take([this](const caf::actor_addr& actor) { return is_of_the_run(actor); }))
+    order();
 }
 
 namespace {
@@ -458,16 +457,16 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       admitted(state, &SupervisorState::on_stored),
       admitted(state, &SupervisorState::on_report),
       [&state](const RankFailed& failed) {
-        state.obey([&state, failed] { state.on_failed(failed); });
+        state.obey([&state, failed] { state.on_failed(failed); }, EarlyOrders::Kind::failure);
       },
       [&state](const EpochEvaluated& evaluated) { state.on_evaluated(evaluated); },
       [&state](Progress) { state.on_progress(); },
       [&state](const CheckpointWritten& written) { state.on_written(written); },
-      [&state](StopRequested) { state.obey([&state] { state.on_stop_requested(); }); },
-      [&state](CheckpointRequested) {
-        const bool may_wait = false;  // no rank trains yet: there is no state to save
-        state.obey([&state] { state.on_checkpoint_requested(); }, may_wait);
+      [&state](StopRequested) {
+        state.obey([&state] { state.on_stop_requested(); }, EarlyOrders::Kind::stop);
       },
+      // Not early: no rank trains yet, and there is no state to save.
+      [&state](CheckpointRequested) { state.obey([&state] { state.on_checkpoint_requested(); }); },
       [&state](Watchdog) { state.on_watchdog(); },
       [&state](CollectAgain) { state.collect(); },
       admitted(state, &SupervisorState::on_traffic),

@@ -18,6 +18,7 @@
 #include "actors/run/run_observer.hpp"
 #include "actors/run/supervision/checkpoint_rounds.hpp"
 #include "actors/run/supervision/crew.hpp"
+#include "actors/run/supervision/early_orders.hpp"
 #include "actors/run/supervision/final_reports.hpp"
 #include "actors/run/supervision/losses/link_suspects.hpp"
 #include "actors/run/supervision/losses/silent_processes.hpp"
@@ -44,8 +45,9 @@ struct SupervisorConfig {
   // attaches it to the transport; null: no later wiring has servers.
   std::int32_t most_servers = 0;
   std::function<PeerActor(Rank, const SupervisorActor&)> spawn_server;
-  ViewChange::Models models;           // of the wiring
-  Horizon horizon;                     // of the members
+  ViewChange::Models models;                                  // of the wiring
+  std::size_t counts_per_message = InstallView::kMostCounts;  // of a view: see split_counts()
+  Horizon horizon;                                            // of the members
   TrainingRanks continuing;            // that continue from a checkpoint; the other ranks join them
   std::int64_t view = 0;               // theirs, and
   std::int64_t first_batch = 0;        // its first batch: see SavedView
@@ -143,9 +145,9 @@ class SupervisorState {
   bool hears_former_actor() const;
   // Does what the message at hand orders, if its sender is an actor of this process or of the crew;
   // the run has no crew before it begins, and orders of other processes wait until then, if they
-  // `may_wait`. Others are logged and ignored: orders end a run or make it write, and name no rank
-  // that could be checked.
-  void obey(std::function<void()> order, bool may_wait = true);
+  // are of an `early` kind. Others are logged and ignored: orders end a run or make it write, and
+  // name no rank that could be checked.
+  void obey(std::function<void()> order, std::optional<EarlyOrders::Kind> early = std::nullopt);
 
  private:
   // running -> (draining: all ranks finished, last messages and writes finish) -> closing -> ended
@@ -256,8 +258,7 @@ class SupervisorState {
   Stage stage_ = Stage::running;
   bool stopping_ = false;
   bool stop_early_ = false;  // requested before the run began, or during a change of members
-  // Of other processes, before the run began; at most kMostEarlyOrders.
-  std::vector<std::pair<caf::actor_addr, std::function<void()>>> early_orders_;
+  EarlyOrders early_orders_;
   Timestamp last_news_{0};
   std::int64_t evaluations_due_ = 0;
   std::optional<Timestamp> trained_at_;  // when models changed no more

@@ -1,0 +1,175 @@
+// Orders that reach the Supervisor from other processes before its run begins, over real
+// connections: those of a process of the run count once it begins, those of others never.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include "actors/cluster/dial.hpp"
+#include "actors/cluster/rendezvous.hpp"
+#include "actors/run/supervisor.hpp"
+#include "tests/log_lines.hpp"
+
+namespace grapevine {
+namespace early_orders_of_others_test {
+
+constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
+constexpr int kFlood = 100;                           // more orders than wait
+
+class Ending : public RunObserver {
+ public:
+  void on_step(const StepReport&) override {}
+  void on_validation(Epoch, const Evaluation&) override {}
+  void on_checkpoint(const std::string&) override {}
+  void on_warning(const std::string&) override {}
+  void on_end(RunResult result) override { end.set_value(std::move(result)); }
+
+  std::promise<RunResult> end;
+};
+
+// One process beside that of the supervisor.
+struct Process {
+  Process() { configure_for_cluster(config, std::chrono::seconds(10)); }
+  void start() { system = std::make_unique<caf::actor_system>(config); }
+  void find(std::uint16_t port) {
+    const auto found = dial<SupervisorActor>(
+        *system, {"it", "127.0.0.1", port, std::chrono::seconds(30), nullptr});
+    EXPECT_TRUE(found.ok());
+    if (found) supervisor = *found;
+  }
+  // Each order has a sender of its own.
+  void flood() const {
+    for (int i = 0; i < kFlood; ++i) {
+      caf::scoped_actor self{*system};
+      self->send(supervisor, StopRequested{});
+      self->send(supervisor, RankFailed{{Errc::failed, "an order of another program"}});
+      self->send(supervisor, CheckpointRequested{});
+    }
+    await_supervisor();
+  }
+  // Messages of a connection keep their order.
+  void await_supervisor() const {
+    caf::scoped_actor self{*system};
+    self->request(supervisor, kDeadline, AskRunState{})
+        .receive([](const RunState&) {},
+                 [](const caf::error&) { ADD_FAILURE() << "the supervisor does not answer"; });
+  }
+
+  caf::actor_system_config config;
+  std::unique_ptr<caf::actor_system> system;
+  SupervisorActor supervisor;
+};
+
+// The agent of a process of the run. It passes an order of the test on, and answers then.
+caf::behavior agent_of_run(caf::event_based_actor* self, SupervisorActor supervisor) {
+  return {[=](const RankFailed& order) {
+            self->send(supervisor, order);
+            return caf::ok_atom::value;
+          },
+          [=](const RunEnded&) { self->send(supervisor, ProcessClosed{1}); }};
+}
+
+caf::behavior rank_of_run(caf::event_based_actor* self, Rank rank, SupervisorActor supervisor) {
+  self->set_default_handler(caf::drop);
+  return {[=](Collect collect) {
+    RankReport report;
+    report.rank = rank;
+    report.step = 1;
+    if (collect.with_model) report.z = FrozenTensor::freeze(at::ones({4}));
+    self->send(supervisor, std::move(report));
+  }};
+}
+
+class EarlyOrdersOfOthers : public testing::Test {
+ protected:
+  EarlyOrdersOfOthers() {
+    configure_for_cluster(config_, std::chrono::seconds(10));
+    system_ = std::make_unique<caf::actor_system>(config_);
+    SupervisorConfig config;
+    config.ranks = 2;
+    config.observer = observer_;
+    supervisor_ = system_->spawn(supervisor, config);
+    const auto port = system_->middleman().publish(supervisor_, 0, "127.0.0.1");
+    EXPECT_TRUE(port);
+    for (Process* process : {&hostile_, &member_}) {
+      process->start();
+      process->find(port ? *port : std::uint16_t{0});
+    }
+  }
+  ~EarlyOrdersOfOthers() override {
+    caf::anon_send_exit(supervisor_, caf::exit_reason::kill);
+    hostile_.supervisor = member_.supervisor = supervisor_ = SupervisorActor{};
+  }
+
+  // An actor of that process, as the supervisor's process knows it.
+  caf::actor known_here(const caf::actor& actor) {
+    const auto port = member_.system->middleman().publish(actor, 0, "127.0.0.1");
+    EXPECT_TRUE(port);
+    auto found = system_->middleman().remote_actor("127.0.0.1", port ? *port : std::uint16_t{0});
+    EXPECT_TRUE(found);
+    return found ? *found : caf::actor{};
+  }
+
+  // The run begins, and its ranks have nothing to do but to give their last states.
+  void begin(BeginRun crew) {
+    for (Rank rank = 0; rank < 2; ++rank)
+      crew.peers.push_back(
+          caf::actor_cast<PeerActor>(system_->spawn(rank_of_run, rank, supervisor_)));
+    caf::anon_send(supervisor_, crew);
+    for (Rank rank = 0; rank < 2; ++rank) {
+      StepReport step;
+      step.rank = rank;
+      caf::anon_send(supervisor_, step);
+      caf::anon_send(supervisor_, RankFinished{rank});
+    }
+  }
+  RunResult end() {
+    auto end = observer_->end.get_future();
+    if (end.wait_for(kDeadline) == std::future_status::ready) return end.get();
+    ADD_FAILURE() << "the run does not end";
+    return {};
+  }
+
+  const LogLines log_;  // outlives the actors
+  caf::actor_system_config config_;
+  std::unique_ptr<caf::actor_system> system_;
+  Process hostile_, member_;
+  std::shared_ptr<Ending> observer_ = std::make_shared<Ending>();
+  SupervisorActor supervisor_;
+};
+
+TEST_F(EarlyOrdersOfOthers, OfAHostileProcessAreIgnored) {
+  hostile_.flood();
+  begin({});
+  const RunResult result = end();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_FALSE(result.interrupted);
+}
+
+TEST_F(EarlyOrdersOfOthers, OfAProcessOfTheRunAreObeyedOnceItBegins) {
+  hostile_.flood();
+  const caf::actor agent = member_.system->spawn(agent_of_run, member_.supervisor);
+  BeginRun crew;
+  crew.agents.push_back(caf::actor_cast<ProcessAgentActor>(known_here(agent)));
+  caf::scoped_actor self{*member_.system};
+  self->request(agent, kDeadline,
+                RankFailed{{Errc::failed, "an early failure of a process of the run"}})
+      .receive([](caf::ok_atom) {}, [](const caf::error&) { ADD_FAILURE() << "no agent"; });
+  member_.await_supervisor();
+  begin(std::move(crew));
+  const RunResult result = end();
+  ASSERT_TRUE(result.error) << "the order was lost";
+  EXPECT_NE(result.error->message.find("an early failure of a process of the run"),
+            std::string::npos)
+      << result.error->message;
+}
+
+}  // namespace early_orders_of_others_test
+}  // namespace grapevine
