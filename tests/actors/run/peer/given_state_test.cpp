@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,7 +23,7 @@
 namespace grapevine {
 namespace given_state_test {
 
-constexpr std::int64_t kOnePart = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kOnePart = std::int64_t{1} << 20;
 constexpr std::size_t kWindow = StateStream::kWindow;
 constexpr std::int32_t kRanks = 4;
 constexpr std::int64_t kDimension = 300;
