@@ -7,10 +7,16 @@
 
 namespace grapevine {
 
+// The actor in any process that knows it.
+inline std::string name_of_agent(const ProcessAgentActor& agent) {
+  return agent ? std::to_string(agent.id()) + "@" + caf::to_string(agent.node()) : "";
+}
+
 // Covers all members of `join` that the coordinator uses, except its options, which are compared.
 inline std::string proof_of_join(const std::string& secret, const Join& join) {
-  return mac_of(secret, {"join", std::to_string(join.process), std::to_string(join.processes),
-                         join.version, join.host, join.address, join.nonce, join.challenge});
+  return mac_of(secret,
+                {"join", std::to_string(join.process), std::to_string(join.processes), join.version,
+                 join.host, join.address, join.nonce, name_of_agent(join.agent), join.challenge});
 }
 
 // Of the coordinator's answer to the process that joined with `nonce`.

@@ -24,6 +24,7 @@
 #include "actors/run/models/evaluator.hpp"
 #include "actors/run/supervisor.hpp"
 #include "messages/codec.hpp"
+#include "tests/actors/cluster/lying_measures.hpp"
 #include "tests/fuzz/control_messages.hpp"
 #include "tests/log_lines.hpp"
 
@@ -62,20 +63,6 @@ typename Inspector::result_type inspect(Inspector& f, LyingReport& m) {
   std::uint8_t kind = 0;
   return f(caf::meta::type_name("grapevine::RankReport"), report.rank, report.step, report.offer,
            report.ledger, seconds.bits, entries, name, kind, m.figure);
-}
-
-// A report whose measures are no state.
-struct LyingMeasures {
-  std::uint32_t entries = 0;
-  std::uint8_t kind = 0;
-};
-template <class Inspector>
-typename Inspector::result_type inspect(Inspector& f, LyingMeasures& m) {
-  RankReport report;
-  DoubleListBits seconds(report.step_seconds);
-  std::string name = "x";
-  return f(caf::meta::type_name("grapevine::RankReport"), report.rank, report.step, report.offer,
-           report.ledger, seconds.bits, m.entries, name, m.kind);
 }
 
 class Heard : public RunObserver {

@@ -163,6 +163,7 @@ class RendezvousHostTest : public testing::Test {
     config.job_text = "lr = 0.1";
     config.timeout = timeout;
     config.answer_timeout = answer_timeout_;
+    config.waited_answer = waited_answer_;
     config.silence = std::chrono::seconds(20);
     config.supervisor = supervisor_;
     rendezvous_ = system_.spawn(rendezvous_host, config);
@@ -327,6 +328,7 @@ class RendezvousHostTest : public testing::Test {
   std::vector<PeerActor> peer_actors_;
   std::set<std::int32_t> silent_, ended_;  // processes whose agents are made so from now on
   Duration answer_timeout_ = kDeadline;
+  Duration waited_answer_ = kDeadline;
   std::int32_t vacant_ = 0;               // of the places, when the run begins
   std::int32_t peers_ = 0;                // of each process, or
   std::vector<std::int32_t> process_of_;  // by rank
@@ -773,6 +775,32 @@ TEST_F(RendezvousHostTest, AProcessThatFallsSilentWhileItReturnsFreesThePlace) {
   EXPECT_TRUE(ask(proven(next)).get().joins);
 }
 
+// It is given up earlier where another process waits, also for another place: the supervisor grants
+// one at a time.
+TEST_F(RendezvousHostTest, ASilentProcessThatReturnsGivesWayToOneThatWaits) {
+  waited_answer_ = std::chrono::milliseconds(50);
+  peers_ = 1;
+  open(3);
+  expect_start();
+  silent_ = {2};
+  Join late = join(2);
+  late.nonce = "of the silent one";
+  EXPECT_TRUE(ask(proven(late)).get().joins);
+  auto returned = told_->returned.get_future();
+  EXPECT_NE(returned.wait_for(10 * waited_answer_), std::future_status::ready)
+      << "nobody waits for a place";
+  told_->grants_at = 1'000'000;  // to nobody else, as long as one process connects
+  Join next = join(1);
+  next.nonce = "of the next one";
+  auto answer = ask(proven(next));
+  ASSERT_EQ(returned.wait_for(kDeadline / 2), std::future_status::ready);
+  const ProcessReturned back = returned.get();
+  EXPECT_EQ(back.process, 2);
+  EXPECT_TRUE(back.peers.empty());
+  told_->grants_at = 1;
+  EXPECT_TRUE(answer.get().joins);
+}
+
 struct Case {
   std::function<void(Join&)> spoil;
   std::string expected;
@@ -861,16 +889,14 @@ TEST_F(RendezvousHostTest, WhoDoesNotKnowTheSecretDisturbsNobody) {
   expect_start();
 }
 
-// A program has read it on the network, and sends it with an actor of its own.
+// A program has read it on the network.
 TEST_F(RendezvousHostTest, ARecordedProofDoesNotCountAgain) {
   log_.emplace();
   secret_ = "the job's own";
   open(3);
-  const Join first = join(1);
-  Join recorded = first;
-  recorded.agent = agents_.emplace_back(spawn_agent(1));
+  const Join recorded = join(1);
   std::vector<std::future<Admission>> asked;
-  asked.push_back(ask(first));
+  asked.push_back(ask(recorded));
   constexpr std::size_t kTimes = 100;
   for (std::size_t i = 0; i < kTimes; ++i) {
     const Admission admission = ask(recorded).get();
@@ -880,6 +906,9 @@ TEST_F(RendezvousHostTest, ARecordedProofDoesNotCountAgain) {
     EXPECT_EQ(admission.error.message,
               "process 1 on host1 sent a proof that was used before, or is older than 10 s");
   }
+  Join with_own_agent = recorded;
+  with_own_agent.agent = agents_.emplace_back(spawn_agent(1));
+  EXPECT_NE(refusal_of(with_own_agent).find("does not know the secret"), std::string::npos);
   const std::vector<std::string> line = {
       "[warning] refused: process 1 on host1 sent a proof that was used before"};
   EXPECT_GE(log_->count(line), 1U) << log_->text();

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "actors/cluster/join/join_proof.hpp"
+#include "actors/cluster/secure/publish.hpp"
 #include "actors/run/supervisor.hpp"
 #include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
@@ -42,9 +44,8 @@ class ToldTransport final : public RemoteTransport {
   ConnectOptions told;
 };
 
-// Process 0 of a job of one, with a system of its own.
-Expected<Joined> join(const std::string& secret, const std::shared_ptr<ToldTransport>& transport,
-                      const std::function<bool()>& cancelled = {}) {
+RunConfig config_of(std::uint16_t port, const std::string& secret,
+                    const std::shared_ptr<ToldTransport>& transport) {
   RunConfig config;
   config.ranks = 1;
   Wiring wiring;
@@ -52,12 +53,19 @@ Expected<Joined> join(const std::string& secret, const std::shared_ptr<ToldTrans
   config.cluster.emplace();
   ClusterConfig& cluster = *config.cluster;
   cluster.head_host = cluster.listen_host = "127.0.0.1";
-  const ReservedPort port = *reserve_tcp_port();
-  cluster.head_port = port.number;
+  cluster.head_port = port;
   cluster.secret = secret;
   cluster.transport = transport;
-  cluster.cancelled = cancelled;
   cluster.timeout = seconds(50);
+  return config;
+}
+
+// Process 0 of a job of one, with a system of its own.
+Expected<Joined> join(const std::string& secret, const std::shared_ptr<ToldTransport>& transport,
+                      const std::function<bool()>& cancelled = {}) {
+  const ReservedPort port = *reserve_tcp_port();
+  RunConfig config = config_of(port.number, secret, transport);
+  config.cluster->cancelled = cancelled;
   caf::actor_system_config system_config;
   configure_for_cluster(system_config, seconds(50));
   caf::actor_system system(system_config);
@@ -91,6 +99,78 @@ TEST(Rendezvous, ConnectingCanBeCancelled) {
   EXPECT_FALSE(transport->told.cancelled());
   *stop = true;
   EXPECT_TRUE(transport->told.cancelled());
+}
+
+// What process 0 was asked; it refuses the first `stale` challenges as too old, and then the Join.
+struct AskedHost {
+  int stale = 0;
+  int challenges = 0;
+  std::vector<Join> joins = {};
+};
+RendezvousActor::behavior_type refusing_host(RendezvousActor::pointer,
+                                             std::shared_ptr<AskedHost> asked) {
+  return {[asked](AskChallenge) {
+            return Challenge{"challenge " + std::to_string(++asked->challenges)};
+          },
+          [asked](Join& join) {
+            asked->joins.push_back(std::move(join));
+            Admission answer;
+            answer.refused = true;
+            answer.stale = static_cast<int>(asked->joins.size()) <= asked->stale;
+            answer.error = bad_input(answer.stale ? "too old" : "not admitted");
+            return answer;
+          },
+          [](const AskAddresses&) { return Addresses(); },
+          [](const AskJob&) { return JobOffer(); },
+          [](const Ready&) {},
+          [](JoinDeadline) {},
+          [](JoinNotice) {},
+          [](const AskPlaceAgain&) {}};
+}
+// The error with which process 1 ends.
+std::string error_of_joining(const std::shared_ptr<AskedHost>& asked, const std::string& secret) {
+  caf::actor_system_config here, there;
+  for (auto* config : {&here, &there}) configure_for_cluster(*config, seconds(50));
+  caf::actor_system host_system(here), system(there);
+  const auto host = host_system.spawn(refusing_host, asked);
+  const auto port = publish_actor(host_system, host, {"127.0.0.1", 0});
+  EXPECT_TRUE(port.ok());
+  if (!port) return "";
+  RunConfig config = config_of(*port, secret, std::make_shared<ToldTransport>());
+  config.cluster->process = 1;
+  config.cluster->processes = 2;
+  KnownLosses losses([](std::int32_t) {});
+  const auto joined = join_run(system, config, {}, {}, {}, losses);
+  caf::anon_send_exit(host, caf::exit_reason::kill);
+  EXPECT_FALSE(joined.ok());
+  return joined.ok() ? "" : joined.error().message;
+}
+
+// It was suspended between the two messages.
+TEST(Rendezvous, AProcessWhoseChallengeIsTooOldAsksForAnother) {
+  const auto asked = std::make_shared<AskedHost>(AskedHost{2});
+  EXPECT_EQ(error_of_joining(asked, "secret of the job"), "not admitted");
+  ASSERT_EQ(asked->joins.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Join& join = asked->joins[i];
+    EXPECT_EQ(join.challenge, "challenge " + std::to_string(i + 1));
+    EXPECT_EQ(join.proof, proof_of_join("secret of the job", join));
+    EXPECT_EQ(join.nonce, asked->joins[0].nonce);
+  }
+}
+
+TEST(Rendezvous, AProcessDoesNotAskForChallengesForEver) {
+  const auto asked = std::make_shared<AskedHost>(AskedHost{1'000'000});
+  EXPECT_EQ(error_of_joining(asked, "secret of the job"), "too old");
+  EXPECT_LE(asked->joins.size(), 10U);
+}
+
+TEST(Rendezvous, AProcessWithoutASecretProvesNothing) {
+  const auto asked = std::make_shared<AskedHost>();
+  EXPECT_EQ(error_of_joining(asked, ""), "not admitted");
+  EXPECT_EQ(asked->challenges, 0);
+  ASSERT_EQ(asked->joins.size(), 1U);
+  EXPECT_EQ(asked->joins[0].challenge + asked->joins[0].proof, "");
 }
 
 // Of each pair the one that dials does so at most as long as the other one waits for it.
