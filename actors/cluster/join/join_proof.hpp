@@ -7,7 +7,7 @@
 
 namespace grapevine {
 
-// The actor in any process that knows it.
+// Its number and its process: the same text in all processes. Empty: the coordinator has none.
 inline std::string name_of_agent(const ProcessAgentActor& agent) {
   return agent ? std::to_string(agent.id()) + "@" + caf::to_string(agent.node()) : "";
 }
