@@ -308,6 +308,27 @@ TEST(GivenStatesRun, TheRunStopsWithACheckpointAtEachPart) {
   EXPECT_GT(amid, 0) << "no cut was amid a transfer: nothing was tested";
 }
 
+// The others take their last steps about when the rank comes back. It receives its state, or comes
+// too late.
+TEST(GivenStatesRun, TheRunEndsAtAnyMoment) {
+  for (const std::string& preset : kExchanges) {
+    RunConfig without = make_config(make_scenario(preset));
+    without.returns.clear();
+    const std::shared_ptr<VirtualWorld> world = without.world;
+    expect_sound(preset, run_watched(std::move(without)));
+    std::int64_t returned = 0;
+    for (int before = 0; before <= 40 && !HasFailure(); before += 2) {
+      SCOPED_TRACE(testing::Message() << preset << ", " << before << " ms before the end");
+      RunConfig config = make_config(make_scenario(preset));
+      config.returns.front().at = world->now - milliseconds(before);
+      const Outcome outcome = run_watched(std::move(config));
+      expect_sound(preset, outcome);
+      returned += outcome.result.returned;
+    }
+    EXPECT_GT(returned, 0) << "all came too late: nothing was tested";
+  }
+}
+
 // Ranks that do not wait for the one that takes the state train on between its parts.
 TEST(GivenStatesRun, OtherMessagesGoBetweenTheParts) {
   const Outcome outcome = run_watched(make_config(make_scenario("ad-psgd")));
