@@ -47,6 +47,9 @@ struct RendezvousConfig {
   Duration timeout{std::chrono::seconds(60)};  // for all to join, and again for all to connect
   // Within it a participant has to answer where another process claims its number.
   Duration answer_timeout{std::chrono::seconds(5)};
+  // The same of a process that connects to a run which has begun, while another one waits for a
+  // place: one is granted at a time.
+  Duration waited_answer{std::chrono::seconds(2)};
   Duration silence{std::chrono::seconds(60)};  // of a process of the run, until it counts as lost
   SupervisorActor supervisor;
   BeginRun crew;  // the actors of process 0, but for its ranks
@@ -166,7 +169,9 @@ class RendezvousState {
   void ask_holder(Participant late, const Join& holder);
   void on_holder_without_answer(Participant late, const std::string& host, Life life);
   void ask_returning(std::int32_t process);
-  void on_silent_return(std::int32_t process, const std::string& nonce);
+  bool is_returning(std::int32_t process, const std::string& nonce) const;
+  void give_up_silent_returns();
+  void on_silent_return(std::int32_t process, const std::string& nonce, Duration silence);
   void on_late_ready(Ready& ready);
   void on_late_down(const caf::actor_addr& agent);
   void end_return(std::int32_t process, std::vector<PeerActor> peers);
@@ -185,6 +190,7 @@ class RendezvousState {
   // connecting.
   std::map<std::string, Waiting> waiting_;
   std::set<std::int32_t> returning_;
+  std::map<std::int32_t, Timestamp> asked_;  // of these: since when a question is open
   // By place: the number of its last offer, or of the last Join for it; erased once a process takes
   // it.
   std::map<std::int32_t, std::int64_t> offered_;

@@ -199,8 +199,10 @@ void RendezvousState::on_place(const std::string& nonce, std::int32_t process, c
                         ? check_identity(waiting->second.participant.join,
                                          {place.settings.value_or(LiveSettings()), place.earlier})
                         : Expected<void>();
-  if (same && !place.granted && place.later && !late)
-    return self_->delayed_send(RendezvousActor{self_}, kPlaceInterval, AskPlaceAgain{nonce});
+  if (same && !place.granted && place.later && !late) {
+    self_->delayed_send(RendezvousActor{self_}, kPlaceInterval, AskPlaceAgain{nonce});
+    return give_up_silent_returns();
+  }
   Waiting waited = std::move(waiting->second);
   waiting_.erase(waiting);
   if (same && place.granted) return admit_late(std::move(waited.participant), place);
@@ -277,24 +279,40 @@ void RendezvousState::admit_late(Participant late, const Place& place) {
 void RendezvousState::ask_returning(std::int32_t process) {
   const Join& join = participants_.at(process).join;
   const std::string nonce = join.nonce;
+  asked_[process] = clock_time(self_->clock());
   self_->request(join.agent, config_.answer_timeout, Ping{})
       .then(
-          [this, nonce](Pong) {
+          [this, process, nonce](Pong) {
+            if (is_returning(process, nonce)) asked_.erase(process);
             self_->delayed_send(RendezvousActor{self_}, kReturnInterval, AskPlaceAgain{nonce});
           },
           [this, process, nonce](const caf::error& error) {
             // The end of its agent is reported besides.
-            if (life_after(error) == Life::silent) on_silent_return(process, nonce);
+            if (life_after(error) == Life::silent)
+              on_silent_return(process, nonce, config_.answer_timeout);
           });
 }
 
-void RendezvousState::on_silent_return(std::int32_t process, const std::string& nonce) {
+bool RendezvousState::is_returning(std::int32_t process, const std::string& nonce) const {
+  return returning_.count(process) > 0 && participants_.at(process).join.nonce == nonce;
+}
+
+// Another process waits for a place.
+void RendezvousState::give_up_silent_returns() {
+  const Timestamp now = clock_time(self_->clock());
+  for (const auto& [process, since] : std::map<std::int32_t, Timestamp>(asked_))
+    if (now - since >= config_.waited_answer)
+      on_silent_return(process, participants_.at(process).join.nonce, now - since);
+}
+
+void RendezvousState::on_silent_return(std::int32_t process, const std::string& nonce,
+                                       Duration silence) {
+  if (!is_returning(process, nonce)) return;
   const Join& join = participants_.at(process).join;
-  if (returning_.count(process) == 0 || join.nonce != nonce) return;
   const Error error{Errc::peer_down,
                     fmt::format("{} has not answered for {} s while it joined: it has lost its "
                                 "place, start it again",
-                                name_of(join), whole_seconds(config_.answer_timeout))};
+                                name_of(join), whole_seconds(silence))};
   spdlog::warn("{}", error.message);
   self_->send(join.agent, RunEnded{true, error, false, ""});
   end_return(process, {});
@@ -333,6 +351,7 @@ void RendezvousState::on_late_down(const caf::actor_addr& agent) {
 // `peers`: none where the process has failed.
 void RendezvousState::end_return(std::int32_t process, std::vector<PeerActor> peers) {
   returning_.erase(process);
+  asked_.erase(process);
   self_->send(config_.supervisor,
               ProcessReturned{process, -1, participants_.at(process).join.agent, std::move(peers)});
 }

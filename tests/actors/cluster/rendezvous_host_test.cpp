@@ -37,6 +37,9 @@ struct Told {
       return {false, refuses_for_now, refusal, {}, settings};
     if (++asked < states_settings_at) return {false, true, "got no answer", {}};
     if (asked < grants_at) return {false, true, "waits", {}, settings, earlier};
+    if (one_at_a_time && connecting.value_or(ask.process) != ask.process)
+      return {false, true, "has to wait for another change", {}, settings, earlier};
+    connecting = ask.process;
     return {true, false, "", {3 - ask.process}, settings, earlier};
   }
   LiveSettings settings;
@@ -45,6 +48,8 @@ struct Told {
   bool refuses_for_now = false;
   int refusals = 0, most_refusals = std::numeric_limits<int>::max();
   int asked = 0, states_settings_at = 1, grants_at = 1, returns = 0;
+  bool one_at_a_time = false;  // grants no place while another process connects
+  std::optional<std::int32_t> connecting;
   Vacancy vacancy;
 };
 
@@ -87,6 +92,7 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [told](AskPlace ask) { return told->place(ask); },
           [told](AskVacancy) { return told->vacancy; },
           [told](ProcessReturned& returned) {
+            told->connecting.reset();
             if (told->returns++ == 0) told->returned.set_value(std::move(returned));
           }};
 }
@@ -779,6 +785,7 @@ TEST_F(RendezvousHostTest, AProcessThatFallsSilentWhileItReturnsFreesThePlace) {
 // one at a time.
 TEST_F(RendezvousHostTest, ASilentProcessThatReturnsGivesWayToOneThatWaits) {
   waited_answer_ = std::chrono::milliseconds(50);
+  told_->one_at_a_time = true;
   peers_ = 1;
   open(3);
   expect_start();
@@ -789,7 +796,6 @@ TEST_F(RendezvousHostTest, ASilentProcessThatReturnsGivesWayToOneThatWaits) {
   auto returned = told_->returned.get_future();
   EXPECT_NE(returned.wait_for(10 * waited_answer_), std::future_status::ready)
       << "nobody waits for a place";
-  told_->grants_at = 1'000'000;  // to nobody else, as long as one process connects
   Join next = join(1);
   next.nonce = "of the next one";
   auto answer = ask(proven(next));
@@ -797,7 +803,6 @@ TEST_F(RendezvousHostTest, ASilentProcessThatReturnsGivesWayToOneThatWaits) {
   const ProcessReturned back = returned.get();
   EXPECT_EQ(back.process, 2);
   EXPECT_TRUE(back.peers.empty());
-  told_->grants_at = 1;
   EXPECT_TRUE(answer.get().joins);
 }
 
