@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -34,7 +33,8 @@ std::optional<Integers> read(const std::string& bytes) {
 
 // Of up to 64 bits, around any value, ascending or not.
 Integers random_values(Random& random) {
-  const std::size_t count = random() % (random() % 4 == 0 ? 5000 : 20);
+  const std::uint64_t most = random() % 4 == 0 ? 5000 : 20;
+  const std::size_t count = random() % most;
   const int bits = static_cast<int>(random() % 65);
   const std::uint64_t base = random() % 2 == 0 ? random() : random() % 100;
   Integers values(count);
@@ -95,14 +95,17 @@ TEST(PackedIntegers, AreRoundedDownWhereTheyDoNotFit) {
     if (values.empty()) continue;
     EXPECT_TRUE(8 * values.size() > kMost || *rounded == values);
     const auto [least, most] = std::minmax_element(values.begin(), values.end());
-    const double range = static_cast<double>(*most) - static_cast<double>(*least);
-    const auto bits =
-        std::min<double>(64, std::floor(8. * kMost / static_cast<double>(values.size())));
+    // Arithmetic modulo 2^64: a range may take all 64 bits.
+    const auto difference = [](std::int64_t a, std::int64_t b) {
+      return static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b);
+    };
+    const std::uint64_t range = difference(*most, *least);
+    const std::size_t bits = std::min<std::size_t>(64, 8 * kMost / values.size());
+    const std::uint64_t most_lost = range >> (bits - 1);
     for (std::size_t i = 0; i < values.size(); ++i) {
       EXPECT_LE((*rounded)[i], values[i]);
       EXPECT_GE((*rounded)[i], *least);
-      const double lost = static_cast<double>(values[i]) - static_cast<double>((*rounded)[i]);
-      EXPECT_LE(lost, std::ldexp(range, 1 - static_cast<int>(bits)));
+      EXPECT_LE(difference(values[i], (*rounded)[i]), most_lost);
     }
     EXPECT_EQ(packed_within(*rounded, kMost), bytes) << "they are written as they were read";
   }

@@ -266,9 +266,11 @@ TEST_F(PackedListsTest, AProcessKeepsItsActors) {
   Ready ready;
   ready.process = 2;
   ready.nonce = "nonce";
+  std::vector<caf::actor> actors;
   for (int i = 0; i < 300; ++i) {
     for (std::uint64_t others = random() % 5; others > 0; --others) system_.next_actor_id();
-    ready.peers.push_back(caf::actor_cast<PeerActor>(system_.spawn(&idle)));
+    actors.push_back(system_.spawn(&idle));
+    ready.peers.push_back(caf::actor_cast<PeerActor>(actors.back()));
   }
   EXPECT_LT(written(ready).size(), 300U);
   const Ready copy = through_the_wire(ready);
@@ -284,6 +286,7 @@ TEST_F(PackedListsTest, AProcessKeepsItsActors) {
   EXPECT_FALSE(with_none.peers[7]);
   EXPECT_TRUE(with_none.peers[8]);
   refused_of_damaged(ready);
+  for (const caf::actor& actor : actors) caf::anon_send_exit(actor, caf::exit_reason::kill);
 }
 
 }  // namespace packed_lists_test
