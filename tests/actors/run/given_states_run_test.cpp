@@ -196,8 +196,12 @@ void expect_sound(const std::string& preset, const Outcome& outcome) {
   EXPECT_LE(outcome.watch->most, StateStream::kWindow);
   EXPECT_TRUE(outcome.watch->open().empty()) << "a state has not arrived";
   const auto remaining = static_cast<double>(kRanks - static_cast<int>(result.lost.size()));
-  if (preset != "gem") EXPECT_NEAR(result.weight_sum, remaining, 1e-6);
-  if (preset == "ar") EXPECT_EQ(result.consensus_distance, 0);
+  if (preset != "gem") {
+    EXPECT_NEAR(result.weight_sum, remaining, 1e-6);
+  }
+  if (preset == "ar") {
+    EXPECT_EQ(result.consensus_distance, 0);
+  }
 }
 
 // The first state that goes to the rank that returns, in a run in which nothing else happens.
