@@ -61,7 +61,14 @@ Expected<void> RendezvousState::use_challenge(const std::string& who,
                                OneTimeNonces::kValid.count()));
 }
 
+// A process of this job: its error ends the start.
+void RendezvousState::refuse_member(Answer& answer, const Error& error) {
+  return begun_ ? refuse(answer, error) : refuse_start(answer, error);
+}
+
 caf::result<Admission> RendezvousState::on_join(Join& join) {
+  const caf::strong_actor_ptr sender = self_->current_sender();  // the promise takes it
+  const bool is_here = sender != nullptr && sender->node() == self_->node();
   Answer answer = self_->make_response_promise<Admission>();
   if (const auto belongs = check_membership(join); !belongs) {
     refuse(answer, belongs.error());
@@ -72,6 +79,11 @@ caf::result<Admission> RendezvousState::on_join(Join& join) {
     Admission again = refusal(used.error());
     again.stale = true;
     answer.deliver(std::move(again));
+    return answer;
+  }
+  if (join.process == 0 && !is_here) {
+    refuse_member(answer, bad_input("process 0 was started twice, here and on " + join.host +
+                                    ": give each process a rank of its own"));
     return answer;
   }
   const bool early = is_early(join);
@@ -92,8 +104,7 @@ void RendezvousState::on_early_join(Participant early) {
 
 void RendezvousState::on_member_join(Participant participant) {
   if (const auto checked = check_member(participant.join); !checked)
-    return begun_ ? refuse(participant.answer, checked.error())
-                  : refuse_start(participant.answer, checked.error());
+    return refuse_member(participant.answer, checked.error());
   if (begun_) return on_late_join(std::move(participant));
   if (participants_.count(participant.join.process) > 0) return on_claim(std::move(participant));
   if (participant.join.agent) self_->monitor(participant.join.agent);
@@ -175,10 +186,6 @@ Expected<void> RendezvousState::check_member(const Join& join) const {
     return bad_input(
         fmt::format("{} runs version {}, process 0 version {}: install the same everywhere", who,
                     join.version, config_.version));
-  const auto& sender = self_->current_sender();
-  if (join.process == 0 && (sender == nullptr || sender->node() != self_->node()))
-    return bad_input("process 0 was started twice, here and on " + join.host +
-                     ": give each process a rank of its own");
   if (begun_) return {};  // on_place() compares its options with the present settings
   if (auto same = check_identity(join, {}); !same) return same;
   if (refused_) return bad_input("the job that " + who + " belongs to was refused already");

@@ -145,6 +145,7 @@ class RendezvousState {
   void refuse(Answer& answer, const Error& error);
   void refuse_all(const Error& error);
   void refuse_start(Answer& answer, const Error& error);
+  void refuse_member(Answer& answer, const Error& error);
 
   // In rendezvous_claims.cpp.
   void on_claim(Participant second);
