@@ -867,10 +867,15 @@ TEST_F(ChangedViewTest, ARankThatJoinsAndDoesNotAnswerIsLost) {
       std::async(std::launch::async, [this] { return agent(1).answer_pings_until<RunEnded>(); });
   AskTraffic ask;
   while (ask.view < 2) ask = peers_.await<AskTraffic>();
-  do
+  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+  while (ended.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      ADD_FAILURE() << "the others wait for it";
+      return end_run();
+    }
     for (const Rank rank : {0, 2})
       peers_.send(supervisor_, Traffic{ask.view, ask.round, rank, 0, 0});
-  while (ended.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready);
+  }
   const Error error = ended.get().error;
   EXPECT_EQ(error.message.find("rank 1 of process 1, which joins, has not answered for "), 0U)
       << error.message;
