@@ -3,11 +3,15 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
@@ -25,13 +29,14 @@ constexpr int kFlood = 100;                           // more orders than wait
 
 class Ending : public RunObserver {
  public:
-  void on_step(const StepReport&) override {}
+  void on_step(const StepReport&) override { ++steps; }
   void on_validation(Epoch, const Evaluation&) override {}
   void on_checkpoint(const std::string&) override {}
   void on_warning(const std::string&) override {}
   void on_end(RunResult result) override { end.set_value(std::move(result)); }
 
   std::promise<RunResult> end;
+  std::atomic<int> steps{0};
 };
 
 // One process beside that of the supervisor.
@@ -52,14 +57,6 @@ struct Process {
       self->send(supervisor, RankFailed{{Errc::failed, "an order of another program"}});
       self->send(supervisor, CheckpointRequested{});
     }
-    await_supervisor();
-  }
-  // Messages of a connection keep their order.
-  void await_supervisor() const {
-    caf::scoped_actor self{*system};
-    self->request(supervisor, kDeadline, AskRunState{})
-        .receive([](const RunState&) {},
-                 [](const caf::error&) { ADD_FAILURE() << "the supervisor does not answer"; });
   }
 
   caf::actor_system_config config;
@@ -77,14 +74,14 @@ caf::behavior agent_of_run(caf::event_based_actor* self, SupervisorActor supervi
 }
 
 caf::behavior rank_of_run(caf::event_based_actor* self, Rank rank, SupervisorActor supervisor) {
-  self->set_default_handler(caf::drop);
-  return {[=](Collect collect) {
-    RankReport report;
-    report.rank = rank;
-    report.step = 1;
-    if (collect.with_model) report.z = FrozenTensor::freeze(at::ones({4}));
-    self->send(supervisor, std::move(report));
-  }};
+  return {[](StartTraining) {},
+          [=](Collect collect) {
+            RankReport report;
+            report.rank = rank;
+            report.step = 1;
+            if (collect.with_model) report.z = FrozenTensor::freeze(at::ones({4}));
+            self->send(supervisor, std::move(report));
+          }};
 }
 
 class EarlyOrdersOfOthers : public testing::Test {
@@ -94,6 +91,8 @@ class EarlyOrdersOfOthers : public testing::Test {
     system_ = std::make_unique<caf::actor_system>(config_);
     SupervisorConfig config;
     config.ranks = 2;
+    config.parameters = 4;
+    config.buffers = 0;
     config.observer = observer_;
     supervisor_ = system_->spawn(supervisor, config);
     const auto port = system_->middleman().publish(supervisor_, 0, "127.0.0.1");
@@ -105,6 +104,8 @@ class EarlyOrdersOfOthers : public testing::Test {
   }
   ~EarlyOrdersOfOthers() override {
     caf::anon_send_exit(supervisor_, caf::exit_reason::kill);
+    for (const caf::actor& actor : actors_) caf::anon_send_exit(actor, caf::exit_reason::kill);
+    actors_.clear();
     hostile_.supervisor = member_.supervisor = supervisor_ = SupervisorActor{};
   }
 
@@ -119,9 +120,10 @@ class EarlyOrdersOfOthers : public testing::Test {
 
   // The run begins, and its ranks have nothing to do but to give their last states.
   void begin(BeginRun crew) {
-    for (Rank rank = 0; rank < 2; ++rank)
-      crew.peers.push_back(
-          caf::actor_cast<PeerActor>(system_->spawn(rank_of_run, rank, supervisor_)));
+    for (Rank rank = 0; rank < 2; ++rank) {
+      actors_.push_back(system_->spawn(rank_of_run, rank, supervisor_));
+      crew.peers.push_back(caf::actor_cast<PeerActor>(actors_.back()));
+    }
     caf::anon_send(supervisor_, crew);
     for (Rank rank = 0; rank < 2; ++rank) {
       StepReport step;
@@ -133,8 +135,17 @@ class EarlyOrdersOfOthers : public testing::Test {
   RunResult end() {
     auto end = observer_->end.get_future();
     if (end.wait_for(kDeadline) == std::future_status::ready) return end.get();
-    ADD_FAILURE() << "the run does not end";
+    ADD_FAILURE() << "the run does not end: " << log_.text();
     return {};
+  }
+  // Until the supervisor has what that process has sent: messages of a connection keep their order.
+  void await_orders_of(const Process& process) {
+    const int before = observer_->steps;
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    caf::anon_send(caf::actor_cast<caf::actor>(process.supervisor), StepReport{});
+    while (observer_->steps == before && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_GT(observer_->steps, before) << "the supervisor does not answer";
   }
 
   const LogLines log_;  // outlives the actors
@@ -143,10 +154,12 @@ class EarlyOrdersOfOthers : public testing::Test {
   Process hostile_, member_;
   std::shared_ptr<Ending> observer_ = std::make_shared<Ending>();
   SupervisorActor supervisor_;
+  std::vector<caf::actor> actors_;
 };
 
 TEST_F(EarlyOrdersOfOthers, OfAHostileProcessAreIgnored) {
   hostile_.flood();
+  await_orders_of(hostile_);
   begin({});
   const RunResult result = end();
   EXPECT_FALSE(result.error) << result.error->message;
@@ -155,14 +168,16 @@ TEST_F(EarlyOrdersOfOthers, OfAHostileProcessAreIgnored) {
 
 TEST_F(EarlyOrdersOfOthers, OfAProcessOfTheRunAreObeyedOnceItBegins) {
   hostile_.flood();
+  await_orders_of(hostile_);
   const caf::actor agent = member_.system->spawn(agent_of_run, member_.supervisor);
+  actors_.push_back(agent);
   BeginRun crew;
   crew.agents.push_back(caf::actor_cast<ProcessAgentActor>(known_here(agent)));
   caf::scoped_actor self{*member_.system};
   self->request(agent, kDeadline,
                 RankFailed{{Errc::failed, "an early failure of a process of the run"}})
       .receive([](caf::ok_atom) {}, [](const caf::error&) { ADD_FAILURE() << "no agent"; });
-  member_.await_supervisor();
+  await_orders_of(member_);
   begin(std::move(crew));
   const RunResult result = end();
   ASSERT_TRUE(result.error) << "the order was lost";
