@@ -383,8 +383,8 @@ Expected<void> check(const InstallView& view, const World& world) {
 }
 
 Expected<void> check(const Join& join) {
-  for (const std::string* text : {&join.job, &join.version, &join.host, &join.nonce,
-                                  &join.challenge, &join.proof})
+  for (const std::string* text :
+       {&join.job, &join.version, &join.host, &join.nonce, &join.challenge, &join.proof})
     if (auto checked = check_text("a process", *text); !checked) return checked;
   std::size_t length = join.address.size();
   for (const auto& [key, value] : join.identity)

@@ -13,18 +13,16 @@
 namespace grapevine::fuzzing {
 
 // In the input of the fuzzer, a message is named by its place here.
-using ControlMessages =
-    std::tuple<StartTraining, PeerLost, LinkLost, ResumeFrom, ProcessLost, Ping, Pong, AskClock,
-               ClockReading, TakeSnapshot, Collect, RankFinished, RankFailed, StopRequested,
-               CheckpointRequested, ProcessClosed, StateStored, SnapshotRefused, RankReport,
-               RankFigures, ModelOffer, RunEnded, Join, Admission, Ready, StepReport, StartRanks,
-               SignalRanks, PoolClosed, JobOutput, JobEnded, JobEndHeard, Enlist, Enlisted,
-               LeavePool, Left, RankOutput, RankExited, SubmitJob, JobAccepted, SignalJob,
-               OutputWritten, Greet, Greeting, QueryWaits, WaitReport, PartStored, CheckSettings,
-               SettingsChecked, ModelShared, ExpectProcess, HoldForView, AskTraffic, Traffic,
-               CloseView, ViewClosed, InstallView, AskJob, JobOffer, SendModel, ModelSent,
-               ReleaseModel, AskAddresses, Addresses, AskControl, ControlPlace,
-               AskChallenge, Challenge>;
+using ControlMessages = std::tuple<
+    StartTraining, PeerLost, LinkLost, ResumeFrom, ProcessLost, Ping, Pong, AskClock, ClockReading,
+    TakeSnapshot, Collect, RankFinished, RankFailed, StopRequested, CheckpointRequested,
+    ProcessClosed, StateStored, SnapshotRefused, RankReport, RankFigures, ModelOffer, RunEnded,
+    Join, Admission, Ready, StepReport, StartRanks, SignalRanks, PoolClosed, JobOutput, JobEnded,
+    JobEndHeard, Enlist, Enlisted, LeavePool, Left, RankOutput, RankExited, SubmitJob, JobAccepted,
+    SignalJob, OutputWritten, Greet, Greeting, QueryWaits, WaitReport, PartStored, CheckSettings,
+    SettingsChecked, ModelShared, ExpectProcess, HoldForView, AskTraffic, Traffic, CloseView,
+    ViewClosed, InstallView, AskJob, JobOffer, SendModel, ModelSent, ReleaseModel, AskAddresses,
+    Addresses, AskControl, ControlPlace, AskChallenge, Challenge>;
 
 template <class Message, std::size_t I = 0>
 constexpr std::size_t place_of() {
