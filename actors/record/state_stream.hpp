@@ -1,4 +1,5 @@
-// StateStream: a state, part after part, to a receiver that keeps up.
+// StateStream: a state, part after part, to a receiver that keeps up; PartialState: what has
+// arrived.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -42,6 +43,24 @@ class StateStream {
   std::int64_t total_ = 0;                     // bytes
   std::size_t sent_ = 0, arrived_ = 0;         // parts
   std::int64_t sent_to_ = 0, arrived_to_ = 0;  // their bytes
+};
+
+// A state as far as its parts have arrived. Its memory follows what has arrived, not what is
+// announced: while it grows it holds up to one and a half times the state. Not thread-safe.
+class PartialState {
+ public:
+  // Takes the next part. False: it does not follow the one before it, is empty, is no contiguous
+  // vector of u8, or announces another length of the whole.
+  bool add(const StateChunk& part);
+  std::int64_t arrived() const { return static_cast<std::int64_t>(bytes_.size()); }  // bytes
+  std::int64_t total() const { return total_; }  // bytes of the whole; 0: nothing has arrived
+  bool is_complete() const { return total_ > 0 && arrived() == total_; }
+  // What has arrived. This object is empty then, and holds no memory.
+  std::vector<char> take();
+
+ private:
+  std::vector<char> bytes_;
+  std::int64_t total_ = 0;
 };
 
 }  // namespace grapevine

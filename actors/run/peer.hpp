@@ -99,8 +99,7 @@ struct PeerView {
   bool merges = false;            // the role is CommonModel
   bool awaits_state = false;      // of a rank that is ahead
   Timestamp state_at{0};          // while it does: the newest part has come, or the wait began
-  std::vector<char> state;        // of it, as far as it has arrived
-  std::int64_t state_bytes = 0;   // of the whole
+  PartialState state;             // of it
   std::vector<Envelope> early;    // of the view to come, markers of cuts included
   // What the supervisor wants of that view's rank, as soon as it is one.
   std::optional<TakeSnapshot> take;

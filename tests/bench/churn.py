@@ -25,7 +25,7 @@ way at a time. Per algorithm, from metrics.csv and the log of process 0:
   loss        of the last model on the test data, over that of the undisturbed run at equal samples:
               take data whose loss does not tend to 0, as `hyperplane`
 
-The exit code is 1 if a ledger is not exact or a run did not end as it was asked to.
+The exit code is 1 if a ledger is not exact, no process returned, or a run did not end as asked.
 
 With --restarts N, what a job does that cannot lose a process: a random process is killed after 3 s
 of training, the others end, and all are started again from the newest checkpoint, N times. Seconds
@@ -314,7 +314,7 @@ def main():
               f"{quantile(back, 0.99):5.2f}  "
               f"{'exact' if off == 0 else off:>6}  {loss:.3f}  {counts['destroyed']:9d}  {silent}"
               f"{'' if code == 4 else '  exit code ' + str(code)}", flush=True)
-        faults += off != 0 or code != 4
+        faults += off != 0 or code != 4 or not back
     shutil.rmtree(folder)
     if faults:
         raise SystemExit(f"{faults} of {len(options.algorithm)} runs have a fault: see above")

@@ -95,7 +95,7 @@ void PeerState::on_close_view(CloseView close) {
     send_epoch_models();
   }
   view_.awaits_state = false;
-  view_.state.clear();
+  view_.state = PartialState();
   // The early messages are of a view that this rank was never part of, except at a server that has
   // no slice yet: its clients still want an answer.
   if (!is_server() || !view_.joins) view_.early.clear();
@@ -200,7 +200,7 @@ void PeerState::install_role(const StateDict& shared, const StateDict& own) {
   view_.passes = view.passes;
   view_.open_is_resolved = false;
   view_.awaits_state = false;
-  view_.state.clear();
+  view_.state = PartialState();
   cut_.reset();
   last_cut_ = std::max(last_cut_, view.last_cut);
   share_batches(view);
@@ -354,28 +354,18 @@ void PeerState::on_state_received(Rank taker, const StateReceived& received) {
 void PeerState::on_state_chunk(Rank donor, const StateChunk& chunk) {
   const std::int64_t view = view_.awaits_state ? view_.install.view : member_.number();
   if (!member_.is_closed() || chunk.transfer != view) return;
-  std::vector<char>& bytes = view_.state;
-  const at::Tensor& data = chunk.data.read();
-  const bool fits = data.defined() && data.scalar_type() == at::kByte && data.is_contiguous() &&
-                    chunk.offset == static_cast<std::int64_t>(bytes.size()) &&
-                    data.numel() <= chunk.total - chunk.offset && data.numel() > 0;
-  if (!fits)
+  if (!view_.state.add(chunk))
     return fail({Errc::failed, fmt::format("rank {}: a part of a state does not follow the one "
                                            "before it",
                                            config_.rank)});
-  // A vector that grew would hold the state up to three times.
-  if (bytes.empty()) bytes.reserve(static_cast<std::size_t>(chunk.total));
-  const auto* begin = reinterpret_cast<const char*>(data.data_ptr<std::uint8_t>());
-  bytes.insert(bytes.end(), begin, begin + data.numel());
-  view_.state_bytes = chunk.total;
   view_.state_at = now();
   Stamp stamp;
   stamp.origin = config_.rank;
   stamp.step = stamp.version = model_.step;
-  send(donor, stamp, StateReceived{chunk.transfer, static_cast<std::int64_t>(bytes.size())});
+  send(donor, stamp, StateReceived{chunk.transfer, view_.state.arrived()});
   if (view_.joins && config_.agent)
-    self_->send(config_.agent, StateArrival{config_.rank, static_cast<std::int64_t>(bytes.size()),
-                                            chunk.total, false, 0});
+    self_->send(config_.agent,
+                StateArrival{config_.rank, view_.state.arrived(), chunk.total, false, 0});
   take_state_if_complete();
 }
 
@@ -389,11 +379,10 @@ void PeerState::leave_if_stranded() {
 }
 
 void PeerState::take_state_if_complete() {
-  const auto arrived = static_cast<std::int64_t>(view_.state.size());
-  if (!view_.awaits_state || arrived == 0 || arrived < view_.state_bytes) return;
+  if (!view_.awaits_state || !view_.state.is_complete()) return;
   // Only now: if the rank with the result had been lost, no rank would be ahead of this one.
   if (!view_.joins && !std::exchange(view_.open_is_resolved, true)) role_->count_as_done(*this);
-  const auto state = from_bytes(view_.state);
+  const auto state = from_bytes(view_.state.take());  // its bytes are freed before it is copied
   auto taken = state ? take_model(*state) : Expected<void>(state.error());
   if (!taken)
     return fail({Errc::failed, fmt::format("rank {}: the state of another rank: {}", config_.rank,

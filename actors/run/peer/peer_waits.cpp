@@ -9,9 +9,9 @@ Awaited PeerState::awaited_state() const {
   const auto parts_of = [part = config_.state_part_bytes](std::int64_t bytes) {
     return static_cast<std::int32_t>((bytes + part - 1) / part);
   };
-  if (view_.state.empty()) return awaited;
-  awaited.part = parts_of(static_cast<std::int64_t>(view_.state.size())) + 1;
-  awaited.parts = parts_of(view_.state_bytes);
+  if (view_.state.arrived() == 0) return awaited;
+  awaited.part = parts_of(view_.state.arrived()) + 1;
+  awaited.parts = parts_of(view_.state.total());
   return awaited;
 }
 

@@ -81,10 +81,10 @@ TEST(StateStream, GivesAllBytesInOrderInsideItsWindow) {
         receivers.emplace_back(StateStream(static_cast<std::int64_t>(i), parts));
       const std::weak_ptr<const std::vector<FrozenTensor>> kept = parts;
       parts.reset();
-      bool goes_on = true;
-      while (std::exchange(goes_on, false))
+      bool continues = true;
+      while (std::exchange(continues, false))
         for (Receiver& one : receivers)
-          goes_on |= one.advance(rng, static_cast<std::int64_t>(bytes.size()));
+          continues |= one.advance(rng, static_cast<std::int64_t>(bytes.size()));
       for (Receiver& one : receivers) {
         EXPECT_EQ(one.arrived, bytes);
         EXPECT_TRUE(one.stream.done());
@@ -121,6 +121,56 @@ TEST(StateStream, BelievesNoCountThatCannotBe) {
   EXPECT_TRUE(stream.arrived(length));
   EXPECT_FALSE(stream.arrived(length)) << "twice";
   EXPECT_FALSE(stream.arrived(first->total)) << "more than is sent";
+}
+
+TEST(PartialState, HasTheBytesOfItsPartsAndGivesItsMemoryAway) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed=" << seed);
+    Rng rng(seed);
+    const StateStream::Parts parts = random_parts(1 + rng() % 30, rng);
+    const std::vector<char> bytes = bytes_of(parts);
+    StateStream stream(1, parts);
+    PartialState state;
+    while (const auto part = stream.next()) {
+      EXPECT_FALSE(state.is_complete());
+      ASSERT_TRUE(state.add(*part));
+      EXPECT_TRUE(stream.arrived(state.arrived()));
+    }
+    EXPECT_TRUE(state.is_complete());
+    EXPECT_EQ(state.total(), static_cast<std::int64_t>(bytes.size()));
+    const std::vector<char> taken = state.take();
+    EXPECT_EQ(taken, bytes);
+    EXPECT_EQ(taken.capacity(), bytes.size());
+    EXPECT_EQ(state.total(), 0);
+    EXPECT_EQ(state.take().capacity(), 0U) << "it has kept the memory of a state";
+  }
+}
+
+StateChunk part_of(std::int64_t offset, std::int64_t total, at::Tensor data) {
+  return {1, offset, total, FrozenTensor::freeze(std::move(data))};
+}
+
+TEST(PartialState, TakesNoPartThatDoesNotFollow) {
+  const auto bytes = [](std::int64_t count) { return at::zeros({count}, at::kByte); };
+  PartialState state;
+  EXPECT_FALSE(state.add(part_of(1, 9, bytes(1)))) << "not the first";
+  EXPECT_FALSE(state.add(part_of(0, 9, bytes(10)))) << "longer than the whole";
+  EXPECT_FALSE(state.add(part_of(0, 9, bytes(0)))) << "empty";
+  EXPECT_FALSE(state.add(part_of(0, 9, at::zeros({1}))));
+  ASSERT_TRUE(state.add(part_of(0, 9, bytes(4))));
+  EXPECT_FALSE(state.add(part_of(0, 9, bytes(4)))) << "twice";
+  EXPECT_FALSE(state.add(part_of(4, 8, bytes(4)))) << "of another length";
+  EXPECT_FALSE(state.add(part_of(5, 9, bytes(4)))) << "with a gap";
+  EXPECT_TRUE(state.add(part_of(4, 9, bytes(5))));
+  EXPECT_TRUE(state.is_complete());
+}
+
+TEST(PartialState, TakesMemoryForWhatHasArrivedAlone) {
+  PartialState state;
+  const std::int64_t announced = std::int64_t{1} << 62;
+  ASSERT_TRUE(state.add(part_of(0, announced, at::zeros({1000}, at::kByte))));
+  ASSERT_TRUE(state.add(part_of(1000, announced, at::zeros({5000}, at::kByte))));
+  EXPECT_LE(state.take().capacity(), 12000U);
 }
 
 }  // namespace state_stream_test
