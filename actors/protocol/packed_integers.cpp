@@ -181,13 +181,15 @@ std::optional<std::uint64_t> PackedReader::take_number() {
   return std::nullopt;
 }
 
-std::optional<Integers> PackedReader::take_differences(std::size_t count, int bits) {
+std::optional<Integers> PackedReader::take_differences(std::size_t lead, std::size_t count,
+                                                       int bits) {
   const std::size_t bytes = bytes_of_bits(count, bits);
   if (bytes > rest_.size()) return std::nullopt;
   BitReader reader(rest_.substr(0, bytes));
   rest_.remove_prefix(bytes);
-  Integers differences(count);
-  for (std::int64_t& one : differences) one = static_cast<std::int64_t>(reader.take(bits));
+  Integers differences(lead + count);
+  for (std::size_t i = lead; i < differences.size(); ++i)
+    differences[i] = static_cast<std::int64_t>(reader.take(bits));
   return differences;
 }
 
@@ -201,13 +203,14 @@ std::optional<Integers> PackedReader::take() {
   const auto first = are_steps ? take_number() : std::optional<std::uint64_t>(0);
   const auto least = take_number();
   if (!first || !least) return std::nullopt;
-  auto values = take_differences(*count - (are_steps ? 1 : 0), *bits);
+  const std::size_t lead = are_steps ? 1 : 0;  // values that are no difference
+  auto values = take_differences(lead, *count - lead, *bits);
   if (!values) return std::nullopt;
   const int shift = are_steps ? 0 : *kind;
-  for (std::int64_t& value : *values)
-    value = sum(with_sign(*least), static_cast<std::uint64_t>(value) << shift);
+  for (std::size_t i = lead; i < values->size(); ++i)
+    (*values)[i] = sum(with_sign(*least), static_cast<std::uint64_t>((*values)[i]) << shift);
   if (!are_steps) return values;
-  values->insert(values->begin(), with_sign(*first));
+  values->front() = with_sign(*first);
   for (std::size_t i = 1; i < values->size(); ++i)
     (*values)[i] = sum((*values)[i - 1], static_cast<std::uint64_t>((*values)[i]));
   return values;

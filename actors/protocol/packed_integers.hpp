@@ -17,8 +17,8 @@ namespace grapevine {
 using Integers = std::vector<std::int64_t>;
 
 inline constexpr std::size_t kPackedHead = 32;
-// Of a list that is read, more than twice the ranks of any run: a longer one is refused.
-inline constexpr std::size_t kMostPacked = std::size_t{1} << 15;
+// Of a list that is read, twice the ranks of any run: a longer one is refused.
+inline constexpr std::size_t kMostPacked = std::size_t{1} << 14;
 
 // Appends the list to `bytes`. REQUIRES: at most kMostPacked values.
 void pack(const Integers& values, std::string& bytes);
@@ -34,14 +34,16 @@ class PackedReader {
   explicit PackedReader(std::string_view bytes) : rest_(bytes) {}
 
   // Nothing where the bytes are no list, or end before it does. Allocates at most 64 bytes for each
-  // byte that has arrived, and for lists of one repeated number at most 8 kMostPacked.
+  // byte that has arrived, and 8 kMostPacked at most where the values, or the steps from each to
+  // the next, are all equal: such values take no bytes of their own.
   std::optional<Integers> take();
   bool at_end() const { return rest_.empty(); }
 
  private:
   std::optional<std::uint8_t> take_byte();
   std::optional<std::uint64_t> take_number();
-  std::optional<Integers> take_differences(std::size_t count, int bits);
+  // The differences, behind `lead` zeros.
+  std::optional<Integers> take_differences(std::size_t lead, std::size_t count, int bits);
 
   std::string_view rest_;
 };

@@ -125,11 +125,19 @@ TEST(PackedIntegers, OfAHostileLengthAreRefused) {
   std::string equal = packed(Integers(kMostPacked, 7));
   EXPECT_EQ(read(equal)->size(), kMostPacked);
   EXPECT_FALSE(read(packed(Integers(kMostPacked + 1, 7))));
+  Integers ascending(kMostPacked);
+  std::iota(ascending.begin(), ascending.end(), 0);
+  const auto copy = read(packed(ascending));
+  ASSERT_TRUE(copy);
+  EXPECT_EQ(*copy, ascending);
+  EXPECT_EQ(copy->capacity(), kMostPacked) << "a list of equal steps takes more memory";
+  ascending.push_back(static_cast<std::int64_t>(kMostPacked));
+  EXPECT_FALSE(read(packed(ascending)));
   const std::string huge("\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00\x00\x0e", 12);
   EXPECT_FALSE(read(huge));
   const std::string endless(100, '\xff');
   EXPECT_FALSE(read(endless));
-  const std::string without_values("\x80\x80\x02\x40\x00\x00", 6);  // 32,768 of 64 bits
+  const std::string without_values("\x80\x80\x01\x40\x00\x00", 6);  // 16,384 of 64 bits
   EXPECT_FALSE(read(without_values));
   const std::string too_wide("\x01\x41\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", 13);
   EXPECT_FALSE(read(too_wide));
