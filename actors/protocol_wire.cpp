@@ -17,6 +17,7 @@
 #include "messages/check.hpp"
 #include "messages/codec.hpp"
 #include "messages/text/control_characters.hpp"
+#include "messages/text/cut_to.hpp"
 #include "messages/text/exception_line.hpp"
 #include "messages/text/log_limit.hpp"
 
@@ -235,7 +236,7 @@ caf::error inspect(caf::deserializer& source, StateDict& state) {
 caf::error inspect(caf::serializer& sink, Error& error) {
   return writing([&]() -> caf::error {
     auto code = static_cast<std::int32_t>(error.code);
-    std::string text = error.message.substr(0, kLongestForeignText);
+    std::string text = cut_to(error.message, kLongestForeignText);
     return sink(code, text);
   });
 }

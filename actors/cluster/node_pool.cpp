@@ -12,6 +12,7 @@
 #include "actors/unexpected_messages.hpp"
 #include "messages/exit_code.hpp"
 #include "messages/text/control_characters.hpp"
+#include "messages/text/cut_to.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp/tcp_dial.hpp"
 

@@ -33,8 +33,6 @@ inline std::size_t bytes_of(const std::vector<std::string>& arguments) {
 }
 // Errors (bad_input): they are too long for a message.
 Expected<void> check_length(const std::vector<std::string>& arguments);
-// The beginning of a text that is longer.
-std::string cut_to(std::string text, std::size_t bytes);
 
 // ---- from the pool to a node ----
 

@@ -11,6 +11,7 @@
 #include "apps/launch/launch_plan.hpp"
 #include "apps/launched/launcher_environment.hpp"
 #include "apps/node/node_link.hpp"
+#include "messages/text/cut_to.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp/tcp_dial.hpp"
 #include "net/token.hpp"

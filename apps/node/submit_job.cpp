@@ -24,6 +24,7 @@
 #include "apps/console/line_writer.hpp"
 #include "apps/console/signal_pipe.hpp"
 #include "apps/node/node_link.hpp"
+#include "messages/text/cut_to.hpp"
 #include "net/addresses.hpp"
 
 namespace grapevine {

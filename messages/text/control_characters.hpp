@@ -4,6 +4,9 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "messages/text/cut_to.hpp"
 
 namespace grapevine {
 
@@ -23,12 +26,12 @@ inline std::string without_control_characters(std::string text) {
   return text;
 }
 
-// A text from another process as one line: at most `most` bytes of it, with `in_place` for each
-// control character.
+// A text from another process as one line: at most `most` bytes of it, see cut_to(), with
+// `in_place` for each control character.
 inline constexpr std::size_t kLongestForeignText = 4096;
 inline std::string one_line(std::string text, std::size_t most = kLongestForeignText,
                             char in_place = ' ') {
-  if (text.size() > most) text.resize(most);
+  text = cut_to(std::move(text), most);
   std::replace_if(text.begin(), text.end(), &is_control_character, in_place);
   return text;
 }

@@ -150,6 +150,15 @@ TEST(Wire, AnErrorIsOneLine) {
   EXPECT_EQ(copy.code, Errc::timeout);
   EXPECT_EQ(copy.message.substr(0, 17), "first second [31m");
   EXPECT_LE(copy.message.size(), 4096U);
+  // Which of the 4,096 bytes is the first of a character depends on what is in front of it.
+  for (const std::string front : {"", "x"}) {
+    std::string text = front;
+    for (int i = 0; i < 4096; ++i) text += "ü";
+    const std::string cut = through_the_wire(Error{Errc::timeout, text}).message;
+    EXPECT_LE(cut.size(), 4096U);
+    EXPECT_EQ((cut.size() - front.size()) % 2, 1U) << "letters of two bytes each, and the mark";
+    EXPECT_EQ(cut.substr(cut.size() - 5), "ü…");
+  }
 }
 
 TEST(Wire, AStepReportKeepsEveryFigure) {
