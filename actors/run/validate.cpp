@@ -383,15 +383,16 @@ Expected<void> check(const InstallView& view, const World& world) {
 }
 
 Expected<void> check(const Join& join) {
-  for (const std::string* text :
-       {&join.job, &join.version, &join.host, &join.nonce, &join.challenge, &join.proof})
+  constexpr std::size_t kLength = 3;       // of a text, as it is written
+  constexpr std::size_t kOthers = 1 << 8;  // for all that is no text
+  std::vector<const std::string*> texts = {&join.job,   &join.version,   &join.host,
+                                           &join.nonce, &join.challenge, &join.proof};
+  for (const auto& [key, value] : join.identity) texts.insert(texts.end(), {&key, &value});
+  std::size_t length = kOthers + join.address.size();
+  for (const std::string* text : texts) {
     if (auto checked = check_text("a process", *text); !checked) return checked;
-  std::size_t length = join.address.size();
-  for (const auto& [key, value] : join.identity)
-    for (const std::string* text : {&key, &value}) {
-      if (auto checked = check_text("a process", *text); !checked) return checked;
-      length += text->size();
-    }
+    length += kLength + text->size();
+  }
   if (join.address.size() > kLongestAddress || join.identity.size() > kMostOptions ||
       length > kMostControlBytes)
     return stray("a process with an invalid address or invalid options");

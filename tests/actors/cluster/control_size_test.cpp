@@ -18,15 +18,18 @@
 #include "actors/cluster/output/line_parts.hpp"
 #include "actors/cluster/secure/basp_guard.hpp"
 #include "actors/run/step_times.hpp"
+#include "actors/run/validate.hpp"
 #include "algorithms/roles/server/gem_figures.hpp"
 #include "algorithms/wiring/wiring.hpp"
+#include "messages/text/cut_to.hpp"
 #include "tests/fuzz/control_messages.hpp"
 
 namespace grapevine {
 namespace control_size_test {
 
-// The most that `train` admits.
-constexpr std::int32_t kRanks = 4096, kProcesses = 4096;
+// The most that `train` admits: workers, and beside them as many servers, which are ranks, too.
+constexpr std::int32_t kWorkers = 4096, kProcesses = 4096;
+constexpr std::int32_t kRanks = 2 * kWorkers;
 constexpr std::int64_t kLarge = std::numeric_limits<std::int64_t>::max();
 
 using Random = std::mt19937_64;
@@ -35,7 +38,9 @@ Random random_numbers;
 std::int64_t any_number() { return static_cast<std::int64_t>(random_numbers()); }
 std::int64_t any_count() { return static_cast<std::int64_t>(random_numbers() >> 14); }
 // -1 among them.
-std::int32_t any_place() { return static_cast<std::int32_t>(random_numbers() % (kRanks + 1)) - 1; }
+std::int32_t any_place() {
+  return static_cast<std::int32_t>(random_numbers() % (kWorkers + 1)) - 1;
+}
 
 const std::string& text() {  // of a path or a name
   static const std::string longest(4096, 'x');
@@ -65,11 +70,11 @@ const Ledger& ledger() {
   return longest;
 }
 
-// All but random ones that are lost.
-std::vector<Rank> some_ranks() {
+// All of `first`..`end - 1` but random ones that are lost.
+std::vector<Rank> some_ranks(Rank first, Rank end) {
   std::vector<Rank> ranks;
   const std::uint64_t remain = 1 + random_numbers() % 16;
-  for (Rank rank = 0; rank < kRanks; ++rank)
+  for (Rank rank = first; rank < end; ++rank)
     if (random_numbers() % 16 < remain) ranks.push_back(rank);
   return ranks;
 }
@@ -106,14 +111,14 @@ RankFigures longest<RankFigures>() {
   RankFigures figures;
   figures.ledger = ledger();
   figures.waited_ns[RankFigures::kNobody] = kLarge;
-  for (const Rank rank : some_ranks()) figures.waited_ns[rank] = any_number();
-  for (const Rank rank : some_ranks()) figures.sent_bytes[rank] = random_numbers();
+  for (const Rank rank : some_ranks(0, kWorkers)) figures.waited_ns[rank] = any_number();
+  for (const Rank rank : some_ranks(0, kWorkers)) figures.sent_bytes[rank] = random_numbers();
   return figures;
 }
 template <>
 WaitReport longest<WaitReport>() {
   WaitReport report;
-  for (Rank from = 0; from < 2 * kRanks; ++from)
+  for (Rank from = 0; from < 2 * kWorkers; ++from)
     report.waits.push_back({any_place(), static_cast<PayloadKind>(random_numbers() % 16),
                             any_number(), static_cast<std::int32_t>(any_number()),
                             static_cast<std::int32_t>(any_number())});
@@ -122,19 +127,20 @@ WaitReport longest<WaitReport>() {
 }
 template <>
 HoldForView longest<HoldForView>() {
-  return {kLarge, some_ranks(), some_ranks(), true};
+  return {kLarge, some_ranks(0, kRanks), some_ranks(0, kRanks), true};
 }
 template <>
 InstallView longest<InstallView>() {
   InstallView view;
-  for (auto* ranks : {&view.members, &view.behind, &view.joining, &view.heads, &view.new_servers})
-    *ranks = some_ranks();
+  for (auto* ranks : {&view.members, &view.behind, &view.joining, &view.heads})
+    *ranks = some_ranks(0, kWorkers);
+  view.new_servers = some_ranks(kWorkers, kRanks);
   // Of the most levels: two for each around a role.
   for (const Rank rank : view.members)
     for (int count = 0; count < 1 + 2 * kMostLevels; ++count)
       view.counts[rank].push_back(any_number());
-  view.before = places(kRanks);
-  view.nodes_before = places(kRanks);
+  view.before = places(kWorkers);
+  view.nodes_before = places(kWorkers);
   view.settings = settings();
   return view;
 }
@@ -143,11 +149,18 @@ CheckSettings longest<CheckSettings>() {
   return {kLarge, settings()};
 }
 template <>
-Join longest<Join>() {
+Join longest<Join>() {  // that is admitted
   Join join;
-  join.identity = settings();
-  join.host = join.version = text();
+  for (std::string* one :
+       {&join.job, &join.version, &join.host, &join.nonce, &join.challenge, &join.proof})
+    *one = text();
   join.address = std::string(std::size_t{1} << 15, 'a');
+  Join longer = join;
+  for (int i = 0; check(longer).ok(); ++i) {
+    join = longer;
+    longer.identity["wiring.key-" + std::to_string(i)] = std::string(8, 'v');
+  }
+  EXPECT_GT(join.identity.size(), 100U);
   return join;
 }
 template <>

@@ -11,6 +11,7 @@
 #include <future>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <tuple>
 #include <type_traits>
@@ -290,6 +291,39 @@ TEST_F(HostileProcess, OrdersOfOtherProgramsAreIgnored) {
   const RunResult result = end_in_order();
   EXPECT_FALSE(result.error) << result.error->message;
   EXPECT_FALSE(result.interrupted);
+}
+
+// Ranks without a gap take a few bytes, however many there are; and each actor makes a proxy.
+TEST_F(HostileProcess, LongListsHaveNoEffect) {
+  const caf::actor own = hostile_->spawn([]() -> caf::behavior { return {[](int) {}}; });
+  for (const std::size_t length : {kMostPacked, kMostPacked + 1}) {
+    std::vector<Rank> ranks(length);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    attack(HoldForView{1, ranks, ranks, true});
+    InstallView view;
+    view.members = view.before = view.behind = view.joining = ranks;
+    view.heads = view.nodes_before = view.new_servers = ranks;
+    RankFigures figures;
+    for (const Rank rank : ranks) {
+      view.counts[rank] = {};
+      figures.waited_ns[rank] = figures.ledger.staleness[rank] = rank;
+      figures.sent_bytes[rank] = 1;
+    }
+    attack(view);
+    attack(figures);
+    WaitReport waits;
+    waits.waits.resize(length);
+    attack(waits);
+    Ready ready;
+    ready.peers.assign(length, caf::actor_cast<PeerActor>(own));
+    attack(ready);
+  }
+  await_victim();
+  const RunResult result = end_in_order();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_EQ(result.steps, (std::vector<Step>{1, 1}));
+  EXPECT_TRUE(heard_->figures_of.empty());
+  caf::anon_send_exit(own, caf::exit_reason::kill);
 }
 
 // Which CAF by itself prints, each with its content.
