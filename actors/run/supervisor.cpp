@@ -412,12 +412,13 @@ void SupervisorState::obey(std::function<void()> order, std::optional<EarlyOrder
   const bool is_local = sender && sender->node() == self_->node();
   if (is_local || (sender && is_of_the_run(caf::actor_cast<caf::actor_addr>(sender))))
     return order();
+  const char* why = "an order of an actor that is none of the run's";
   if (sender && crew_.empty()) {
     const auto address = caf::actor_cast<caf::actor_addr>(sender);
     if (!early || early_orders_.add(*early, sender->node(), address, std::move(order))) return;
+    why = "an order before the run begins, while as many wait as have room";
   }
-  gate_.admits(Error{Errc::protocol, "an order of an actor that is none of the run's"},
-               self_->clock().now());
+  gate_.admits(Error{Errc::protocol, why}, self_->clock().now());
 }
 
 void SupervisorState::obey_early_orders() {

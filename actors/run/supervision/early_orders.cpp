@@ -7,8 +7,9 @@ namespace grapevine {
 bool EarlyOrders::add(Kind kind, const caf::node_id& process, caf::actor_addr sender,
                       std::function<void()> order) {
   std::map<caf::node_id, Early>& of_kind = orders_[kind];
+  if (of_kind.count(process) > 0) return true;  // the first one counts
   if (of_kind.size() >= kMost) return false;
-  of_kind.emplace(process, Early{std::move(sender), std::move(order)});  // if it is the first one
+  of_kind.emplace(process, Early{std::move(sender), std::move(order)});
   return true;
 }
 

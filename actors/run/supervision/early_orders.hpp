@@ -11,14 +11,15 @@
 
 namespace grapevine {
 
-// Orders of one kind take no room of another kind, and the orders of one process none of other
-// processes. Not thread-safe.
+// Orders of one kind take no room of another kind, and the orders of one process take one place.
+// Not thread-safe.
 class EarlyOrders {
  public:
   enum class Kind { failure, stop };
   static constexpr std::size_t kMost = 64;  // of each kind: one suffices to end the run
 
-  // Keeps the first order of that kind from `process`, that of the sender. False: there is no room.
+  // Keeps the first order of that kind from `process`, that of the sender. False: there is no room
+  // for an order of another process.
   bool add(Kind kind, const caf::node_id& process, caf::actor_addr sender,
            std::function<void()> order);
   // Those whose sender is one of the run, failures first. None is left.
