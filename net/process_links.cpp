@@ -30,8 +30,8 @@ std::string describe(Refusal refusal) {
       return "it has started without this process, or has lost it before";
     case Refusal::lower_process:
       return "a process dials only processes of lower index: check the list of addresses";
-    case Refusal::other_process:
-      return "it is not the process that was dialled: check the list of addresses";
+    case Refusal::other_process:  // each end names the processes
+      return "it is not the process that was dialled";
   }
   return "it refused for a reason that this version does not know";
 }

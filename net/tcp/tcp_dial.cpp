@@ -194,9 +194,9 @@ bool may_pass(Refusal refusal) {
 // Of a listener that has proved itself. `joins`: see dial().
 Expected<void> check_answer(const Proof& answer, const LinkIdentity& own, std::int32_t process,
                             bool joins) {
-  if (answer.refusal == Refusal::other_process)
+  if (answer.refusal == Refusal::other_process)  // of one that has ended, others may have the port
     return Error{
-        Errc::protocol,
+        joins ? Errc::io : Errc::protocol,
         fmt::format("process {} answered there: check the list of addresses", answer.process)};
   if (answer.refusal != Refusal::none)
     return Error{joins && may_pass(answer.refusal) ? Errc::io : Errc::protocol,
