@@ -46,11 +46,11 @@ struct Joined {
 
 // Opens the rendezvous in the coordinator, finds it in other processes, waits until all processes
 // that begin the run have joined, and connects the transport to all of them. Blocks for at most
-// four times the timeout and kWaitForDiallers, and while it waits for others until it is
-// cancelled, which is reported to them. Errors: timeout or io with the address that could not be
-// reached; the reason of a refusal (bad_input). A transport that cannot be connected is reported to
-// the rendezvous, and so to all others. `losses`: those that are reported to `agent`; a process
-// that joins a run connects without them.
+// four times the timeout and kWaitForDiallers where no challenge is too old (at most ten are asked
+// for), and while it waits for others until it is cancelled, which is reported to them. Errors:
+// timeout or io with the address that could not be reached; the reason of a refusal (bad_input). A
+// transport that cannot be connected is reported to the rendezvous, and so to all others. `losses`:
+// those that are reported to `agent`; a process that joins a run connects without them.
 Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
                           const SupervisorActor& supervisor, const ProcessAgentActor& agent,
                           const BeginRun& crew, KnownLosses& losses);
