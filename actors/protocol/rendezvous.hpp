@@ -144,7 +144,7 @@ template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Ready& m) {
   ActorList peers(m.peers);
   return f(caf::meta::type_name("grapevine::Ready"), m.process, m.nonce, m.failed, m.error,
-           peers.processes, peers.bytes,
+           peers.process, peers.first, peers.numbers,
            caf::meta::load_callback([&] { return peers.restore(caf::context_of(&f)); }),
            caf::meta::save_callback([&] { return peers.publish(caf::context_of(&f)); }));
 }

@@ -171,6 +171,10 @@ void write_control(const SeedFolder& folder) {
   Admission admission;
   admission.nonce = "nonce";
   add_control(folder, "admission", admission);
+  Ready ready;
+  ready.nonce = "nonce";
+  ready.peers.resize(3);  // of no process: an actor would have to be there for every reader
+  add_control(folder, "ready", ready);
   add_control(folder, "ask_addresses", AskAddresses{"nonce", 1});
   add_control(folder, "addresses", Addresses{1, {"a", "b"}, {"a:1", "b:2"}, "proof"});
   StartRanks start;

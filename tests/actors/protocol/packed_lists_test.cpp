@@ -4,8 +4,12 @@
 #include <caf/all.hpp>
 #include <caf/binary_deserializer.hpp>
 #include <caf/binary_serializer.hpp>
+#include <caf/forwarding_actor_proxy.hpp>
+#include <caf/proxy_registry.hpp>
+#include <caf/scoped_execution_unit.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <random>
@@ -272,7 +276,7 @@ TEST_F(PackedListsTest, AProcessKeepsItsActors) {
     actors.push_back(system_.spawn(&idle));
     ready.peers.push_back(caf::actor_cast<PeerActor>(actors.back()));
   }
-  EXPECT_LT(written(ready).size(), 300U);
+  EXPECT_LE(written(ready).size(), 100U + 4 * ready.peers.size());
   const Ready copy = through_the_wire(ready);
   EXPECT_EQ(copy.process, 2);
   EXPECT_EQ(copy.nonce, "nonce");
@@ -285,8 +289,104 @@ TEST_F(PackedListsTest, AProcessKeepsItsActors) {
   ASSERT_EQ(with_none.peers.size(), 300U);
   EXPECT_FALSE(with_none.peers[7]);
   EXPECT_TRUE(with_none.peers[8]);
-  refused_of_damaged(ready);
+  // Without a connection the actors of all other processes are unknown: so is each of these where
+  // the process is another.
+  EXPECT_GT(refused_of_damaged(ready), sizeof(caf::actor_id));
   for (const caf::actor& actor : actors) caf::anon_send_exit(actor, caf::exit_reason::kill);
+}
+
+// CAF's proxies of the actors of other processes, as a connection has them.
+class Proxies : public caf::proxy_registry::backend {
+ public:
+  explicit Proxies(caf::actor_system& system) : system_(system), registry(system, *this) {
+    context.proxy_registry_ptr(&registry);
+  }
+  caf::strong_actor_ptr make_proxy(caf::node_id process, caf::actor_id number) override {
+    caf::actor_config config;
+    return caf::make_actor<caf::forwarding_actor_proxy, caf::strong_actor_ptr>(
+        number, process, &system_, config, caf::actor());
+  }
+  void set_last_hop(caf::node_id*) override {}
+
+ private:
+  caf::actor_system& system_;
+
+ public:
+  caf::proxy_registry registry;
+  caf::scoped_execution_unit context{&system_};
+};
+
+const caf::node_id& other_process() {
+  static const caf::node_id process = caf::make_node_id(1, std::string(40, 'a')).value();
+  return process;
+}
+
+class ProxiesTest : public PackedListsTest {
+ protected:
+  // Whether it is accepted.
+  bool take(const std::vector<char>& bytes) {
+    Ready ready;
+    caf::binary_deserializer source{&proxies_.context, bytes};
+    return !source(ready);
+  }
+  // As Ready has them on the wire, behind the fields in front.
+  std::vector<char> ready_of(std::uint64_t first, std::vector<std::uint32_t> numbers) {
+    Ready fields;
+    caf::node_id process = other_process();
+    std::vector<char> bytes;
+    caf::binary_serializer sink{system_, bytes};
+    EXPECT_FALSE(
+        sink(fields.process, fields.nonce, fields.failed, fields.error, process, first, numbers));
+    return bytes;
+  }
+
+  Proxies proxies_{system_};
+};
+
+// They stay until the connection ends, whatever is refused: so each costs its sender some bytes.
+TEST_F(ProxiesTest, AHundredBytesAddAtMostAHundredProxies) {
+  const std::size_t without = ready_of(0, {}).size();
+  ASSERT_LT(without, 100U);
+  EXPECT_TRUE(take(ready_of(1000, std::vector<std::uint32_t>((100 - without) / 4, 7))));
+  EXPECT_EQ(proxies_.registry.count_proxies(other_process()), 1U);
+  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    std::vector<std::uint32_t> numbers((100 - without) / 4);
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = static_cast<std::uint32_t>(random() % 2 == 0 ? i : random());
+    std::vector<char> bytes = ready_of(random() >> (random() % 64), numbers);
+    ASSERT_LE(bytes.size(), 100U);
+    for (std::uint64_t flips = random() % 4; flips > 0; --flips)
+      bytes[random() % bytes.size()] ^= static_cast<char>(1U << (random() % 8));
+    proxies_.registry.clear();
+    take(bytes);
+    std::size_t proxies = proxies_.registry.count_proxies(other_process());
+    EXPECT_LE(proxies, numbers.size());
+  }
+}
+
+TEST_F(ProxiesTest, NumbersThatNoActorHasAreRefused) {
+  constexpr std::uint64_t kLast = std::numeric_limits<std::uint64_t>::max();
+  EXPECT_TRUE(take(ready_of(kLast - 1, {0, 1, 2})));
+  EXPECT_FALSE(take(ready_of(kLast - 1, {0, 1, 3}))) << "beyond the last number";
+  EXPECT_FALSE(take(ready_of(7, std::vector<std::uint32_t>(kMostPacked + 1, 1))));
+  Ready ready;
+  ready.peers.resize(kMostPacked);
+  EXPECT_TRUE(take(written(ready))) << "no actor";
+  EXPECT_EQ(proxies_.registry.count_proxies(other_process()), 2U);
+}
+
+// A message names one process.
+TEST_F(ProxiesTest, ActorsOfSeveralProcessesAreNotWritten) {
+  const caf::actor own = system_.spawn(&idle);
+  Ready ready;
+  ready.peers = {caf::actor_cast<PeerActor>(own),
+                 caf::actor_cast<PeerActor>(proxies_.registry.get_or_put(other_process(), 5))};
+  std::vector<char> bytes;
+  caf::binary_serializer sink{system_, bytes};
+  EXPECT_TRUE(sink(ready));
+  caf::anon_send_exit(own, caf::exit_reason::kill);
 }
 
 }  // namespace packed_lists_test
