@@ -1,6 +1,6 @@
 // The encoding of messages between processes, as CAF requires it. Messages are small: models and
 // the states of checkpoints go over the transport. No inspect() throws, and no memory is allocated
-// for bytes that have not arrived.
+// for bytes that have not arrived, but for lists of equal numbers or steps (PackedReader).
 #pragma once
 #include <caf/deserializer.hpp>
 #include <caf/fwd.hpp>
@@ -18,7 +18,7 @@
 
 namespace grapevine {
 
-// The most that a message between processes takes, in a run of 4,096 ranks and as many processes:
+// The most that a message between processes takes, in a run of 4,096 workers and as many processes:
 // what it holds is bounded where it is made or written. A longer one has a line of the log;
 // BaspGuard refuses more than 1 MiB.
 inline constexpr std::size_t kMostControlBytes = std::size_t{64} << 10;

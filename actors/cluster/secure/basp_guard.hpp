@@ -15,7 +15,7 @@ namespace grapevine {
 // uses (caf/io/basp/header.hpp, version 3). No I/O; one thread.
 class BaspGuard {
  public:
-  // Sixteen times the longest message of a run of 4,096 ranks and as many processes:
+  // Sixteen times the longest message of a run of 4,096 workers and as many processes:
   // tests/actors/cluster/control_size_test.cpp.
   static constexpr std::uint32_t kMostPayloadBytes = std::uint32_t{1} << 20;
   // Of the first message of a process that dials; its payload names the process.
