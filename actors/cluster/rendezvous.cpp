@@ -65,6 +65,8 @@ RendezvousConfig rendezvous_config(const RunConfig& config, const SupervisorActo
   rendezvous.trace_run = config.trace.header.run;
   rendezvous.timeout = cluster.timeout;
   rendezvous.silence = heartbeats_for(config.timeout).silence;
+  if (config.lost_after)  // one number for how long a process that others wait for may be silent
+    rendezvous.waited_answer = std::max(*config.lost_after, rendezvous.waited_answer);
   rendezvous.supervisor = supervisor;
   rendezvous.crew = crew;
   return rendezvous;

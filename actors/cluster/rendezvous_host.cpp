@@ -54,11 +54,11 @@ Challenge RendezvousState::on_ask_challenge() const {
   return {challenges_.make(clock_time(self_->clock()))};
 }
 
-Expected<void> RendezvousState::use_challenge(const std::string& who,
+Expected<void> RendezvousState::use_challenge(const std::string& process,
                                               const std::string& challenge) {
   if (config_.secret.empty() || challenges_.use(challenge, clock_time(self_->clock()))) return {};
-  return bad_input(fmt::format("{} sent a proof that was used before, or is older than {} s", who,
-                               OneTimeNonces::kValid.count()));
+  return bad_input(fmt::format("{} sent a proof that was used before, or is older than {} s",
+                               process, OneTimeNonces::kValid.count()));
 }
 
 // A process of this job: its error ends the start.
@@ -79,6 +79,10 @@ caf::result<Admission> RendezvousState::on_join(Join& join) {
     Admission again = refusal(used.error());
     again.stale = true;
     answer.deliver(std::move(again));
+    return answer;
+  }
+  if (const auto own = check_agent(join, sender); !own) {
+    refuse(answer, own.error());
     return answer;
   }
   if (join.process == 0 && !is_here) {
@@ -158,6 +162,13 @@ Expected<void> RendezvousState::check_membership(const Join& join) const {
   const bool other_user = join.user >= 0 && config_.user >= 0 && join.user != config_.user;
   if (other_user && !check_identity(join, {})) return other_job;
   return {};
+}
+
+// BaspGuard refuses messages in the name of another process: the node of a sender is that of its
+// process. One without a sender cannot get an answer.
+Expected<void> RendezvousState::check_agent(const Join& join, const caf::strong_actor_ptr& sender) {
+  if (!join.agent || (sender && join.agent.node() == sender->node())) return {};
+  return bad_input(name_of(join) + " names an actor of another process as its own");
 }
 
 // For a place that is vacant when the run begins: it waits until then.
@@ -323,6 +334,21 @@ void RendezvousState::refuse_all(const Error& error) {
 
 // ---- connecting ----
 
+// The Supervisor sends them the orders for those ranks: an actor of another process, or its own,
+// would take them.
+Expected<void> RendezvousState::check_ranks(const Ready& ready, const Join& join) const {
+  const std::int32_t expected = config_.count_ranks(ready.process);
+  const bool all = std::all_of(ready.peers.begin(), ready.peers.end(),
+                               [](const PeerActor& peer) { return static_cast<bool>(peer); });
+  if (!all || static_cast<std::int32_t>(ready.peers.size()) != expected)
+    return bad_input(fmt::format("has {} ranks instead of {}", ready.peers.size(), expected));
+  const caf::node_id process = join.agent ? join.agent.node() : self_->node();
+  const bool own = std::all_of(ready.peers.begin(), ready.peers.end(),
+                               [&](const PeerActor& peer) { return peer.node() == process; });
+  if (!own) return bad_input("gives actors of another process as its ranks");
+  return {};
+}
+
 void RendezvousState::on_ready(Ready& ready) {
   if (begun_) return on_late_ready(ready);
   if (refused_) return;
@@ -335,12 +361,8 @@ void RendezvousState::on_ready(Ready& ready) {
   if (ready.failed) return refuse_all(ready.error);
   if (!admitted_ || ready_.count(ready.process) > 0)
     return ignore(who + " is ready out of turn; ignored");
-  const std::int32_t expected = config_.count_ranks(ready.process);
-  const bool all = std::all_of(ready.peers.begin(), ready.peers.end(),
-                               [](const PeerActor& peer) { return static_cast<bool>(peer); });
-  if (!all || static_cast<std::int32_t>(ready.peers.size()) != expected)
-    return refuse_all({Errc::failed, fmt::format("{} has {} ranks instead of {}", who,
-                                                 ready.peers.size(), expected)});
+  if (const auto all = check_ranks(ready, participant->second.join); !all)
+    return refuse_all({Errc::failed, who + " " + all.error().message});
   ready_[ready.process] = std::move(ready);
   if (static_cast<std::int32_t>(ready_.size()) == config_.initial) begin_run();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -49,7 +50,7 @@ struct RendezvousConfig {
   Duration answer_timeout{std::chrono::seconds(5)};
   // The same of a process that connects to a run which has begun, while another one waits for a
   // place: one is granted at a time.
-  Duration waited_answer{std::chrono::seconds(2)};
+  Duration waited_answer{std::chrono::milliseconds(2500)};
   Duration silence{std::chrono::seconds(60)};  // of a process of the run, until it counts as lost
   SupervisorActor supervisor;
   BeginRun crew;  // the actors of process 0, but for its ranks
@@ -114,9 +115,13 @@ class RendezvousState {
 
   // Errors: the process belongs to another job.
   Expected<void> check_membership(const Join& join) const;
+  // Errors: its agent is an actor of another process than `sender`.
+  static Expected<void> check_agent(const Join& join, const caf::strong_actor_ptr& sender);
+  // Errors: they are not all of its ranks, or actors of another process than that of `join`.
+  Expected<void> check_ranks(const Ready& ready, const Join& join) const;
   // Errors: the challenge was used before or is too old. REQUIRES: the proof that covers it is
   // right.
-  Expected<void> use_challenge(const std::string& who, const std::string& challenge);
+  Expected<void> use_challenge(const std::string& process, const std::string& challenge);
   // Errors: those of a process of this job.
   Expected<void> check_member(const Join& join) const;
   Expected<void> check_identity(const Join& join, const ChangedSettings& settings) const;
@@ -161,6 +166,7 @@ class RendezvousState {
   Vacancy without_awaited(Vacancy vacancy) const;
   std::int32_t choose_place(const std::vector<std::int32_t>& lost);
   void fill_offer(JobOffer& offer, const AskJob& ask, const Vacancy& vacancy);
+  JobOffer proven(JobOffer offer, const AskJob& ask) const;
   void on_late_join(Participant late);
   void wait_for_place(Waiting waiting);
   void on_place(const std::string& nonce, std::int32_t process, const Place& place);
@@ -191,7 +197,8 @@ class RendezvousState {
   // connecting.
   std::map<std::string, Waiting> waiting_;
   std::set<std::int32_t> returning_;
-  std::map<std::int32_t, Timestamp> asked_;  // of these: since when a question is open
+  std::map<std::int32_t, Timestamp> asked_;     // of these: since when a question is open
+  std::optional<Timestamp> silence_looked_at_;  // when give_up_silent_returns() was called last
   // By place: the number of its last offer, or of the last Join for it; erased once a process takes
   // it.
   std::map<std::int32_t, std::int64_t> offered_;

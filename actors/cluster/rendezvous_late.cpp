@@ -20,6 +20,7 @@ namespace {
 constexpr std::size_t kMostJobText = std::size_t{48} << 10;
 constexpr Duration kPlaceInterval = std::chrono::milliseconds(100);
 constexpr Duration kReturnInterval = std::chrono::seconds(1);
+constexpr Duration kStoodStill = std::chrono::seconds(1);
 constexpr Duration kPlaceTimeout = std::chrono::seconds(10);  // of an answer in this process
 // After which the supervisor knows that a process whose agent is gone has ended. This and
 // answer_timeout are less than the 10 s for which a process waits longer than the rendezvous.
@@ -115,6 +116,12 @@ void RendezvousState::fill_offer(JobOffer& offer, const AskJob& ask, const Vacan
   offer.text = config_.job_text;
 }
 
+// With the proof of its content.
+JobOffer RendezvousState::proven(JobOffer offer, const AskJob& ask) const {
+  if (!config_.secret.empty()) offer.proof = proof_of_offer(config_.secret, ask.nonce, offer);
+  return offer;
+}
+
 caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
   auto answer = self_->make_response_promise<JobOffer>();
   JobOffer offer;
@@ -128,7 +135,6 @@ caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
     answer.deliver(std::move(offer));
     return answer;
   }
-  if (!config_.secret.empty()) offer.proof = proof_of_offer(config_.secret, ask.nonce);
   if (!begun_) {
     const auto same = check_options(ask, {});
     if (!same) ignore("refused: " + same.error().message);
@@ -136,18 +142,18 @@ caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
     offer.error =
         same ? bad_input("the job at " + config_.where + " has not begun: start its processes")
              : same.error();
-    answer.deliver(std::move(offer));
+    answer.deliver(proven(std::move(offer), ask));
     return answer;
   }
   self_->request(config_.supervisor, kPlaceTimeout, AskVacancy{})
       .then(
           [this, answer, offer, ask](const Vacancy& vacancy) mutable {
             fill_offer(offer, ask, without_awaited(vacancy));
-            answer.deliver(std::move(offer));
+            answer.deliver(proven(std::move(offer), ask));
           },
-          [answer, offer](const caf::error&) mutable {
+          [this, answer, offer, ask](const caf::error&) mutable {
             offer.error = Error{Errc::timeout, "process 0 does not answer"};
-            answer.deliver(std::move(offer));
+            answer.deliver(proven(std::move(offer), ask));
           });
   return answer;
 }
@@ -297,9 +303,14 @@ bool RendezvousState::is_returning(std::int32_t process, const std::string& nonc
   return returning_.count(process) > 0 && participants_.at(process).join.nonce == nonce;
 }
 
-// Another process waits for a place.
+// Another process waits for a place, and this is called each kPlaceInterval. After a longer time
+// this process may have stood still: answers may wait behind the message that calls this.
 void RendezvousState::give_up_silent_returns() {
   const Timestamp now = clock_time(self_->clock());
+  const bool stood_still = !silence_looked_at_ || now - *silence_looked_at_ > kStoodStill;
+  silence_looked_at_ = now;
+  if (stood_still)
+    for (auto& [process, since] : asked_) since = now;
   for (const auto& [process, since] : std::map<std::int32_t, Timestamp>(asked_))
     if (now - since >= config_.waited_answer)
       on_silent_return(process, participants_.at(process).join.nonce, now - since);
@@ -325,12 +336,10 @@ void RendezvousState::on_late_ready(Ready& ready) {
   if (!known)
     return ignore("ignored an unauthenticated message for process " +
                   std::to_string(ready.process));
-  if (ready.failed)
-    spdlog::warn("{} could not join: {}", name_of(participant->second.join), ready.error.message);
-  const bool complete =
-      static_cast<std::int32_t>(ready.peers.size()) == config_.count_ranks(ready.process) &&
-      std::all_of(ready.peers.begin(), ready.peers.end(),
-                  [](const PeerActor& peer) { return static_cast<bool>(peer); });
+  const Join& join = participant->second.join;
+  const auto complete = ready.failed ? Expected<void>() : check_ranks(ready, join);
+  if (ready.failed) spdlog::warn("{} could not join: {}", name_of(join), ready.error.message);
+  if (!complete) spdlog::warn("{} could not join: it {}", name_of(join), complete.error().message);
   end_return(ready.process,
              ready.failed || !complete ? std::vector<PeerActor>() : std::move(ready.peers));
 }

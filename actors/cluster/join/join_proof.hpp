@@ -38,8 +38,12 @@ inline std::string proof_of_question(const std::string& secret, const std::strin
                                      const std::string& challenge) {
   return mac_of(secret, {"ask job", nonce, challenge});
 }
-inline std::string proof_of_offer(const std::string& secret, const std::string& nonce) {
-  return mac_of(secret, {"offer job", nonce});
+// Covers what the asking process uses, but for the text of a refusal: a refusal needs no proof.
+inline std::string proof_of_offer(const std::string& secret, const std::string& nonce,
+                                  const JobOffer& offer) {
+  return mac_of(secret,
+                {"offer job", nonce, std::to_string(offer.refused), std::to_string(offer.process),
+                 std::to_string(offer.processes), offer.job, offer.transport, offer.text});
 }
 
 }  // namespace grapevine

@@ -38,7 +38,8 @@ Expected<JobOffer> ask_once(caf::actor_system& system, const RendezvousActor& he
       ask_actor<JobOffer>(system, head, kAnswerTimeout, std::move(ask), question.cancelled);
   if (!offer || question.secret.empty()) return offer;
   const bool unproven_refusal = offer->refused && offer->proof.empty();
-  if (unproven_refusal || equal_secrets(offer->proof, proof_of_offer(question.secret, nonce)))
+  if (unproven_refusal ||
+      equal_secrets(offer->proof, proof_of_offer(question.secret, nonce, *offer)))
     return offer;
   return bad_input(
       fmt::format("process 0 at {}:{} does not know the secret of this job: does "

@@ -7,6 +7,7 @@
 
 #include <future>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <set>
 #include <thread>
@@ -263,8 +264,10 @@ class RendezvousHostTest : public testing::Test {
 
   // The rendezvous answers all at once: each process waits on a thread of its own. The question is
   // on its way when this returns, so that joins arrive in the order of the calls.
-  std::future<Admission> ask(Join join) {
-    const auto self = std::make_shared<caf::scoped_actor>(system_);
+  std::future<Admission> ask(Join join) { return ask(std::move(join), system_); }
+  // As a process with that actor system.
+  std::future<Admission> ask(Join join, caf::actor_system& of) {
+    const auto self = std::make_shared<caf::scoped_actor>(of);
     auto answer = (*self)->request(rendezvous_, kDeadline, std::move(join));
     return std::async(std::launch::async, [self, answer]() mutable {
       Admission result;
@@ -272,6 +275,27 @@ class RendezvousHostTest : public testing::Test {
       answer.receive([&](Admission& admission) { result = admission; }, [](const caf::error&) {});
       return result;
     });
+  }
+
+  // By a process that does not wait for the answer.
+  void join_without_waiting(const Join& join) {
+    caf::scoped_actor self{system_};
+    self->send(rendezvous_, join);
+  }
+
+  // That of another process: the actors of this test are, without it, of one.
+  caf::actor_system& other_system() {
+    if (!other_) other_ = std::make_unique<caf::actor_system>(other_config_);
+    return *other_;
+  }
+  Join with_agent_of_other(Join join) {
+    join.agent = agents_.emplace_back(other_system().spawn(stand_in));
+    return proven(std::move(join));
+  }
+  Ready with_peers_of_other(Ready ready) {
+    for (PeerActor& peer : ready.peers)
+      peer = peer_actors_.emplace_back(other_system().spawn(idle_peer));
+    return ready;
   }
 
   // Page by page, as the process with `nonce` asks.
@@ -325,6 +349,8 @@ class RendezvousHostTest : public testing::Test {
   }
 
   std::optional<LogLines> log_;  // outlives the actors
+  caf::actor_system_config other_config_;
+  std::unique_ptr<caf::actor_system> other_;  // outlives those that know its actors
   caf::actor_system_config config_;
   caf::actor_system system_{config_};
   std::shared_ptr<Told> told_ = std::make_shared<Told>();
@@ -411,7 +437,7 @@ TEST_F(RendezvousHostTest, APlaceThatNobodyWaitsForIsGivenBack) {
   expect_start();
   Join late = join(1);
   late.nonce = "another";
-  caf::anon_send(rendezvous_, proven(late));
+  join_without_waiting(proven(late));
   caf::anon_send_exit(late.agent, caf::exit_reason::kill);
   auto returned = told_->returned.get_future();
   ASSERT_EQ(returned.wait_for(kDeadline), std::future_status::ready);
@@ -453,7 +479,7 @@ TEST_F(RendezvousHostTest, AProcessForAVacantPlaceMayComeBeforeTheRunBegins) {
   open(3);
   Join gone = join(2);
   gone.nonce = "of one that ends";
-  caf::anon_send(rendezvous_, proven(gone));
+  join_without_waiting(proven(gone));
   caf::anon_send_exit(gone.agent, caf::exit_reason::kill);
   caf::scoped_actor self{system_};
   auto early = self->request(rendezvous_, kDeadline, join(2));  // before those below
@@ -631,7 +657,7 @@ TEST_F(RendezvousHostTest, OffersItsJobToAProcessThatKnowsTheSecret) {
   EXPECT_EQ(offer.process, 2);
   EXPECT_EQ(offer.processes, 3);
   EXPECT_EQ(offer.text, "lr = 0.1");
-  EXPECT_EQ(offer.proof, proof_of_offer("x", "mine"));
+  EXPECT_EQ(offer.proof, proof_of_offer("x", "mine", offer));
   told_->vacancy = {{}, true, "finds no place: none is lost"};
   EXPECT_TRUE(offer_to(proven(question)).later);
   struct Spoilt {
@@ -649,7 +675,7 @@ TEST_F(RendezvousHostTest, OffersItsJobToAProcessThatKnowsTheSecret) {
     EXPECT_TRUE(refused.refused);
     EXPECT_FALSE(refused.later);
     EXPECT_NE(refused.error.message.find(why), std::string::npos) << refused.error.message;
-    EXPECT_TRUE(refused.text.empty()) << "the job was told to a stranger";
+    EXPECT_TRUE(refused.text.empty()) << "the job was told to a process without the secret";
   }
 }
 
@@ -675,10 +701,10 @@ TEST_F(RendezvousHostTest, APlaceThatAProcessWaitsForIsOfferedToNoOther) {
   open(3);
   expect_start();
   const auto offered = [&] { return offer_to({"1", "mine", ""}); };
-  caf::anon_send(rendezvous_, second_join(1));
+  join_without_waiting(second_join(1));
   EXPECT_EQ(offered().process, 2);
   EXPECT_EQ(offered().process, 2) << "it was offered, and no process waits for it";
-  caf::anon_send(rendezvous_, second_join(2));
+  join_without_waiting(second_join(2));
   const JobOffer none = offered();
   EXPECT_TRUE(none.refused);
   EXPECT_TRUE(none.later);
@@ -693,7 +719,7 @@ TEST_F(RendezvousHostTest, APlaceWhoseProcessHasEndedAgainIsOfferedAfterTheOther
   open(3);
   expect_start();
   const Join waits = second_join(1);
-  caf::anon_send(rendezvous_, waits);
+  join_without_waiting(waits);
   caf::anon_send_exit(waits.agent, caf::exit_reason::kill);
   ASSERT_EQ(told_->returned.get_future().wait_for(kDeadline), std::future_status::ready);
   EXPECT_EQ(offer_to({"1", "mine", ""}).process, 2);
@@ -907,7 +933,7 @@ TEST_F(RendezvousHostTest, ARecordedProofDoesNotCountAgain) {
     const Admission admission = ask(recorded).get();
     EXPECT_TRUE(admission.refused);
     EXPECT_TRUE(admission.stale);
-    EXPECT_TRUE(admission.out.empty()) << "the run was told to a stranger";
+    EXPECT_TRUE(admission.out.empty()) << "the run was told to another program";
     EXPECT_EQ(admission.error.message,
               "process 1 on host1 sent a proof that was used before, or is older than 10 s");
   }
@@ -936,7 +962,7 @@ TEST_F(RendezvousHostTest, ARecordedQuestionForTheJobDoesNotCountAgain) {
   EXPECT_TRUE(again.later) << "a process whose challenge was too old asks for another one";
   EXPECT_EQ(again.error.message,
             "this process sent a proof that was used before, or is older than 10 s");
-  EXPECT_TRUE(again.text.empty() && again.proof.empty()) << "the job was told to a stranger";
+  EXPECT_TRUE(again.text.empty() && again.proof.empty()) << "the job was told to another program";
 }
 
 // Of another rendezvous of a job with this secret, or none.
@@ -1294,6 +1320,68 @@ TEST_F(RendezvousHostTest, AProcessThatBringsTooManyOrTooFewRanksEndsTheStart) {
             std::string::npos);
 }
 
+// Its agent would be asked in its place, and its death would be that of the process.
+TEST_F(RendezvousHostTest, AProcessThatNamesAnActorOfAnotherProcessDisturbsNobody) {
+  for (const char* secret : {"", "the job's own"}) {
+    SCOPED_TRACE(secret);
+    secret_ = secret;
+    told_ = std::make_shared<Told>();
+    open(3);
+    EXPECT_EQ(refusal_of(with_agent_of_other(join(1))),
+              "process 1 on host1 names an actor of another process as its own");
+    caf::anon_send(rendezvous_, join(1));  // whose process nobody knows
+    expect_start();
+    caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
+  }
+}
+
+// The Supervisor would send the orders for those ranks to itself, or to ranks of another process.
+TEST_F(RendezvousHostTest, AProcessThatGivesActorsOfAnotherAsItsRanksEndsTheStart) {
+  peers_ = 1;
+  for (const std::int32_t giver : {0, 1})
+    for (const bool names_supervisor : {false, true}) {
+      SCOPED_TRACE(std::to_string(giver) + (names_supervisor ? ": Supervisor" : ": peers"));
+      if (giver == 0 && names_supervisor) continue;  // it is of that process
+      told_ = std::make_shared<Told>();
+      open(2);
+      auto head = ask(join(0, 2));
+      auto other = ask(with_agent_of_other(join(1, 2)), other_system());
+      EXPECT_FALSE(head.get().refused);
+      EXPECT_FALSE(other.get().refused);
+      Ready forged = giver == 0 ? with_peers_of_other(ready(0)) : ready(1);
+      if (names_supervisor) forged.peers.at(0) = caf::actor_cast<PeerActor>(supervisor_);
+      caf::anon_send(rendezvous_, forged);
+      EXPECT_EQ(told_error().message, "process " + std::to_string(giver) + " on host" +
+                                          std::to_string(giver) +
+                                          " gives actors of another process as its ranks");
+      caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
+    }
+}
+
+TEST_F(RendezvousHostTest, AProcessThatReturnsWithActorsOfAnotherAsItsRanksTakesNoPlace) {
+  log_.emplace();
+  peers_ = 1;
+  for (const bool forges : {true, false}) {
+    SCOPED_TRACE(forges);
+    told_ = std::make_shared<Told>();
+    open(3);
+    expect_start();
+    Join late = join(1);
+    late.nonce = "another";
+    EXPECT_TRUE(ask(with_agent_of_other(late), other_system()).get().joins);
+    Ready ranks = forges ? ready(1) : with_peers_of_other(ready(1));
+    ranks.nonce = "another";
+    caf::anon_send(rendezvous_, ranks);
+    auto returned = told_->returned.get_future();
+    ASSERT_EQ(returned.wait_for(kDeadline), std::future_status::ready);
+    EXPECT_EQ(returned.get().peers.size(), forges ? 0U : 1U);
+    EXPECT_EQ(
+        log_->count({"process 1 on host1 could not join: it gives actors of another process"}), 1U)
+        << log_->text();
+    caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
+  }
+}
+
 TEST_F(RendezvousHostTest, NamesWhoDoesNotCome) {
   open(4, std::chrono::milliseconds(200));
   auto first = ask(join(0, 4));
@@ -1345,9 +1433,10 @@ TEST_F(RendezvousHostTest, NamesWhoCannotConnect) {
 class RendezvousInVirtualTime : public VirtualActors {
  protected:
   RendezvousInVirtualTime() {
-    supervisor_ = system_.spawn(listener, std::make_shared<Told>());
+    supervisor_ = system_.spawn(listener, told_);
     RendezvousConfig config;
-    config.processes = config.initial = 2;
+    config.processes = config.initial = 3;
+    config.answer_timeout = kDeadline;
     config.secret = "the job's own";
     config.supervisor = supervisor_;
     rendezvous_ = system_.spawn(rendezvous_host, config);
@@ -1369,9 +1458,60 @@ class RendezvousInVirtualTime : public VirtualActors {
     return result;
   }
 
+  void join(std::int32_t process, const std::string& nonce, const ProcessAgentActor& agent) {
+    Join join;
+    join.process = process;
+    join.processes = 3;
+    join.nonce = nonce;
+    join.agent = agent;
+    join.challenge = ask<Challenge>(AskChallenge{}).nonce;
+    join.proof = proof_of_join("the job's own", join);
+    caf::scoped_actor sender{system_};
+    sender->send(rendezvous_, join);
+    settle();
+  }
+  void pass_tenths(int tenths) {
+    for (int i = 0; i < tenths; ++i) {
+      scheduler_.advance_time(std::chrono::milliseconds(100));
+      settle();
+    }
+  }
+
+  const std::shared_ptr<Told> told_ = std::make_shared<Told>();
   SupervisorActor supervisor_;
   RendezvousActor rendezvous_;
 };
+
+// What was answered while process 0 stood still may wait behind what tells it the time.
+TEST_F(RendezvousInVirtualTime, ASilenceDoesNotCountWhileProcessZeroStandsStill) {
+  told_->one_at_a_time = true;
+  const std::vector<ProcessAgentActor> agents = {system_.spawn(stand_in), system_.spawn(stand_in),
+                                                 system_.spawn(silent_agent),
+                                                 system_.spawn(stand_in)};
+  join(0, "first 0", ProcessAgentActor{});
+  for (const std::int32_t process : {1, 2})
+    join(process, "first " + std::to_string(process),
+         agents.at(static_cast<std::size_t>(process - 1)));
+  for (const std::int32_t process : {0, 1, 2}) {
+    Ready ready;
+    ready.process = process;
+    ready.nonce = "first " + std::to_string(process);
+    caf::anon_send(rendezvous_, ready);
+  }
+  settle();
+  join(2, "of the silent one", agents[2]);
+  ASSERT_EQ(told_->connecting, 2);
+  join(1, "of the one that waits", agents[3]);
+  pass_tenths(10);
+  scheduler_.advance_time(std::chrono::seconds(2));
+  settle();
+  pass_tenths(24);
+  EXPECT_EQ(told_->returns, 0);
+  pass_tenths(3);
+  EXPECT_EQ(told_->returns, 1);
+  EXPECT_EQ(told_->connecting, 1) << "the other one has the place";
+  for (const ProcessAgentActor& agent : agents) kill(agent);
+}
 
 TEST_F(RendezvousInVirtualTime, AChallengeCountsForTenSeconds) {
   for (const int seconds : {9, 10, 11}) {

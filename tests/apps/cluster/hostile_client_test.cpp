@@ -86,6 +86,7 @@ class HostileClient {
   void send_all(std::index_sequence<I...>) {
     (send(std::tuple_element_t<I, fuzzing::ControlMessages>()), ...);
   }
+  const ProcessAgentActor& agent() const { return agent_; }
   std::string challenge() { return ask<Challenge>(AskChallenge{}).nonce; }
 
   // For the place of process 1, with the proof of `key`.
@@ -188,10 +189,15 @@ TEST_F(HostileClients, NoProofCountsThatIsWrongOrWasUsed) {
   EXPECT_FALSE(client.refusal_of(recorded, "was started with batch-size = nothing").stale);
   EXPECT_TRUE(client.refusal_of(recorded, "sent a proof that was used before").stale);
   HostileClient other(job_.port());
+  join = client.join(secret());
+  join.agent = other.agent();
+  join.proof = proof_of_join(secret(), join);
+  client.refusal_of(join, "names an actor of another process as its own");
   EXPECT_TRUE(other.refusal_of(recorded, "sent a proof that was used before").stale);
   AskJob question{build_version(), "nonce", "", {}, client.challenge()};
   question.proof = proof_of_question(secret(), question.nonce, question.challenge);
-  EXPECT_EQ(client.ask<JobOffer>(question).proof, proof_of_offer(secret(), "nonce"));
+  const JobOffer offer = client.ask<JobOffer>(question);
+  EXPECT_EQ(offer.proof, proof_of_offer(secret(), "nonce", offer));
   const JobOffer again = client.ask<JobOffer>(question);
   EXPECT_NE(again.error.message.find("was used before"), std::string::npos) << again.error.message;
   EXPECT_EQ(again.text + again.proof, "");

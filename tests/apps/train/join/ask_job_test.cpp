@@ -70,9 +70,14 @@ JobOffer offer_with(const std::string& proof) {
   JobOffer offer;
   offer.process = 1;
   offer.processes = 2;
+  offer.job = "SLURM 7";
+  offer.transport = "tcp";
   offer.text = "lr = 0.1";
   offer.proof = proof;
   return offer;
+}
+JobOffer proven_offer(const std::string& secret, const std::string& nonce) {
+  return offer_with(proof_of_offer(secret, nonce, offer_with("")));
 }
 JobOffer refusal(const std::string& why, bool later) {
   JobOffer offer;
@@ -83,9 +88,7 @@ JobOffer refusal(const std::string& why, bool later) {
 }
 
 TEST(AskForJob, AProvenOfferIsTaken) {
-  const Answer right = [](const AskJob& ask) {
-    return offer_with(proof_of_offer(kSecret, ask.nonce));
-  };
+  const Answer right = [](const AskJob& ask) { return proven_offer(kSecret, ask.nonce); };
   const auto offer = ask({right}, kSecret);
   ASSERT_TRUE(offer.ok()) << offer.error().message;
   EXPECT_EQ(offer->text, "lr = 0.1");
@@ -96,12 +99,32 @@ TEST(AskForJob, AnOfferOfAListenerWithoutTheSecretIsNotTaken) {
   const std::vector<Answer> answers = {
       [](const AskJob&) { return offer_with(""); },
       [](const AskJob&) { return offer_with(std::string(64, '0')); },
-      [](const AskJob& ask) { return offer_with(proof_of_offer("another", ask.nonce)); },
-      [](const AskJob&) { return offer_with(proof_of_offer(kSecret, "of another question")); }};
+      [](const AskJob& ask) { return proven_offer("another", ask.nonce); },
+      [](const AskJob&) { return proven_offer(kSecret, "of another question"); }};
   for (const Answer& answer : answers) {
     const auto offer = ask({answer}, kSecret);
     ASSERT_FALSE(offer.ok());
     EXPECT_EQ(offer.error().code, Errc::bad_input);
+    EXPECT_NE(offer.error().message.find("does not know the secret of this job"), std::string::npos)
+        << offer.error().message;
+  }
+}
+
+// A listener between the process and process 0 passes the question on, and changes the answer.
+TEST(AskForJob, AProvenOfferWithOtherContentIsNotTaken) {
+  const std::vector<std::function<void(JobOffer&)>> changes = {
+      [](JobOffer& o) { o.text = "lr = 0.2"; }, [](JobOffer& o) { o.transport = "shm"; },
+      [](JobOffer& o) { o.job = "SLURM 8"; },   [](JobOffer& o) { o.processes = 3; },
+      [](JobOffer& o) { o.process = 0; },       [](JobOffer& o) { o.refused = true; }};
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Answer changed = [&](const AskJob& ask) {
+      JobOffer offer = proven_offer(kSecret, ask.nonce);
+      changes[i](offer);
+      return offer;
+    };
+    const auto offer = ask({changed}, kSecret);
+    ASSERT_FALSE(offer.ok());
     EXPECT_NE(offer.error().message.find("does not know the secret of this job"), std::string::npos)
         << offer.error().message;
   }
@@ -116,9 +139,7 @@ TEST(AskForJob, ARefusalNeedsNoProof) {
 
 TEST(AskForJob, EachQuestionHasAChallengeOfItsOwn) {
   const Answer too_old = [](const AskJob&) { return refusal("too old", true); };
-  const Answer right = [](const AskJob& ask) {
-    return offer_with(proof_of_offer(kSecret, ask.nonce));
-  };
+  const Answer right = [](const AskJob& ask) { return proven_offer(kSecret, ask.nonce); };
   const auto host = std::make_shared<OfferingHost>(OfferingHost{{too_old, too_old, right}});
   ASSERT_TRUE(ask(host, kSecret).ok());
   ASSERT_EQ(host->asked.size(), 3U);
