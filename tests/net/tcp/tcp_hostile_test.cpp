@@ -204,6 +204,11 @@ TEST(TcpHostile, AProcessThatMeansAnotherOneIsNotLetIn) {
       EXPECT_NE(refused.error().message.find("process 1 answered there: check the list"),
                 std::string::npos)
           << refused.error().message;
+      // Of a run that has begun, the process that is meant may have ended: its loss becomes known.
+      const LinkIdentity own{2, placement_digest(one_each(2, 3)), kJob};
+      const auto joining = tcp::dial(addresses[1], own, 0, tcp::Clock::now() + 1s, nullptr, true);
+      ASSERT_FALSE(joining.ok());
+      EXPECT_EQ(joining.error().code, Errc::timeout) << joining.error().message;
     }
     const auto i = static_cast<std::size_t>(p);
     connected[i] = transports[i]->connect(addresses, one_each(p, 3), kTimeout, {kJob, nullptr});
