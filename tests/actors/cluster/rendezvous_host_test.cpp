@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <caf/all.hpp>
+#include <caf/io/middleman.hpp>
 
 #include <future>
 #include <limits>
@@ -283,9 +284,11 @@ class RendezvousHostTest : public testing::Test {
     self->send(rendezvous_, join);
   }
 
-  // That of another process: the actors of this test are, without it, of one.
+  // That of another process: the middleman gives it a node of its own, and system_ has none.
   caf::actor_system& other_system() {
-    if (!other_) other_ = std::make_unique<caf::actor_system>(other_config_);
+    if (other_) return *other_;
+    other_config_.load<caf::io::middleman>();
+    other_ = std::make_unique<caf::actor_system>(other_config_);
     return *other_;
   }
   Join with_agent_of_other(Join join) {

@@ -93,7 +93,7 @@ TEST(Validate, ALossCountsAndItsReasonBecomesOneLine) {
   }
   EXPECT_EQ(one_line("two\nlines\x7f"), "two lines ");
   EXPECT_EQ(one_line("a\tb\n", 4, '?'), "a?b?");
-  EXPECT_EQ(one_line("a\tbcd\n", 6, '?'), "a?b…");
+  EXPECT_EQ(one_line("a\tbcd\ne", 6, '?'), "a?b…");
   EXPECT_EQ(one_line("aäöü", 6), "aä…") << "cut within a character";
   EXPECT_EQ(one_line(std::string(5000, 'x')), std::string(4093, 'x') + "…");
   EXPECT_EQ(one_line("reset by a switch"), "reset by a switch");
