@@ -54,8 +54,9 @@ class ListArchive {
  private:
   bool read(Integers& values) {
     auto taken = from_.take();
-    if (taken) values = *std::move(taken);
-    return taken.has_value();
+    if (!taken) return false;
+    values = *std::move(taken);
+    return true;
   }
 
   template <class Value>
