@@ -11,6 +11,7 @@
 
 #include "actors/clock_time.hpp"
 #include "actors/cluster/secure/stream_scribe.hpp"
+#include "net/tcp/credentials/secret_credentials.hpp"
 #include "net/tcp/tcp_dial.hpp"
 
 namespace grapevine {
@@ -22,6 +23,10 @@ constexpr Duration kProbeTimeout = std::chrono::seconds(5);
 // For CAF's greeting, once a process listens. If a machine under load is later, dial() tries again.
 constexpr Duration kGreetingTimeout = std::chrono::seconds(10);
 
+constexpr char kOtherProgram[] = "what listens there does not answer as this program does";
+// Bytes by which a greeting is recognised: the header of CAF's.
+constexpr std::size_t kGreetingStart = 32;
+
 // Of the first namespace of process numbers, a constant of Linux: PROC_PID_INIT_INO.
 constexpr ino_t kNumbersOfHost = 0xEFFFFFFC;
 
@@ -29,7 +34,7 @@ constexpr ino_t kNumbersOfHost = 0xEFFFFFFC;
 std::string text_of(const caf::actor_system& system, const caf::error& error) {
   if (error == caf::sec::malformed_basp_message || error == caf::sec::incompatible_versions ||
       error == caf::sec::incompatible_application_ids)
-    return "what listens there does not answer as this program does";
+    return kOtherProgram;
   if (error == caf::sec::connection_timeout)
     return "it accepted the connection, but sent no greeting of this program";
   if (error == caf::sec::disconnect_during_handshake)
@@ -49,8 +54,7 @@ std::string same_number() {
 
 using Found = std::tuple<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>;
 
-// CAF's own remote_actor() waits without a bound, for the kernel and for the listening process.
-// `receiver`: the middleman, or its broker, which answers `message` with what is found.
+// `receiver`: the broker of the middleman, which answers `message` with what is found.
 template <class Receiver>
 Expected<Found> ask_for_actor(caf::actor_system& system, const Receiver& receiver,
                               const caf::message& message, const DialConfig& config,
@@ -83,33 +87,50 @@ Expected<Found> ask_for_actor(caf::actor_system& system, const Receiver& receive
 // The remaining time of one attempt.
 using TimeLeft = std::function<Duration()>;
 
-Expected<Found> find_plainly(caf::actor_system& system, const DialConfig& config,
-                             const TimeLeft& left) {
-  auto listens =
-      tcp::probe(config.host, config.port, std::min(kProbeTimeout, left()), config.cancelled);
-  if (!listens) return listens.error();
-  // The address is given in numbers, since CAF looks names up without a limit; but CAF forgets the
-  // zone of an address.
-  const bool has_zone = listens->host.find('%') != std::string::npos;
-  auto found = ask_for_actor(system, system.middleman().actor_handle(),
-                             caf::make_message(caf::connect_atom::value,
-                                               has_zone ? config.host : listens->host, config.port),
-                             config, std::min(kGreetingTimeout, left()));
-  if (found || found.error().code == Errc::failed) return found;
-  if (!tcp::answers_with_tls(std::move(listens->socket), std::min(kProbeTimeout, left()),
-                             config.cancelled))
-    return found;
-  return Error{Errc::protocol, "it uses TLS and this process does not: give --tls to all or none"};
+using StreamPtr = std::unique_ptr<tcp::Stream>;
+
+// Of a listener of CAF's middleman, which greets first.
+Expected<StreamPtr> plain_stream(FileDescriptor socket, const DialConfig& config,
+                                 const TimeLeft& left) {
+  auto greeted = tcp::await_greeting(std::move(socket), std::min(kGreetingTimeout, left()),
+                                     config.cancelled, kGreetingStart);
+  if (!greeted) return greeted.error();
+  const std::vector<std::byte>& first = greeted->first;
+  if (tcp::begins_secret_greeting(first.data(), first.size()))
+    return Error{Errc::protocol, tcp::kSecretIsMissing};
+  if (!BaspGuard(BaspGuard::First::greeting_of_accepting_side).take(first.data(), first.size()))
+    return Error{Errc::io, kOtherProgram};
+  return std::move(greeted->stream);
 }
 
-Expected<Found> find_with_tls(caf::actor_system& system, const DialConfig& config,
-                              const TimeLeft& left) {
-  auto stream = tcp::dial_stream(tcp::join_address(config.host, config.port),
-                                 std::min(kGreetingTimeout, left()), config.cancelled, *config.tls);
-  if (!stream) return stream.error();
-  const auto scribe = make_stream_scribe(system, *std::move(stream),
-                                         {BaspGuard::First::greeting_of_accepting_side,
-                                          /*buffers=*/true, std::make_shared<LogLimits>()});
+// A listener with TLS is silent until it is greeted, and ends a connection with another greeting.
+// A new connection shows whether it is one.
+Error with_tls_explained(Error why, const DialConfig& config, const TimeLeft& left) {
+  const bool has_tls = config.credentials && config.credentials->buffers();
+  if (has_tls || why.code == Errc::protocol || why.code == Errc::failed) return why;
+  auto listens =
+      tcp::probe(config.host, config.port, std::min(kProbeTimeout, left()), config.cancelled);
+  if (!listens || !tcp::answers_with_tls(std::move(listens->socket),
+                                         std::min(kProbeTimeout, left()), config.cancelled))
+    return why;
+  return {Errc::protocol, "it uses TLS and this process does not: give --tls to all or none"};
+}
+
+// CAF's own remote_actor() has no credentials, and no guard against what the other side sends.
+Expected<Found> find(caf::actor_system& system, const DialConfig& config, const TimeLeft& left) {
+  auto listens =
+      tcp::probe(config.host, config.port, std::min(kGreetingTimeout, left()), config.cancelled);
+  if (!listens) return listens.error();
+  auto stream =
+      config.credentials
+          ? tcp::prove(std::move(listens->socket), tcp::join_address(config.host, config.port),
+                       std::min(kGreetingTimeout, left()), config.cancelled, *config.credentials)
+          : plain_stream(std::move(listens->socket), config, left);
+  if (!stream) return with_tls_explained(stream.error(), config, left);
+  const bool buffers = config.credentials && config.credentials->buffers();
+  const auto scribe = make_stream_scribe(
+      system, *std::move(stream),
+      {BaspGuard::First::greeting_of_accepting_side, buffers, std::make_shared<LogLimits>()});
   if (!scribe) return Error{Errc::io, "no descriptor is free"};
   return ask_for_actor(system,
                        system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP")),
@@ -123,8 +144,7 @@ Expected<caf::strong_actor_ptr> dial_once(caf::actor_system& system, const DialC
   const TimeLeft left = [&] {
     return std::max(deadline - clock_time(system.clock()), Duration(kFirstPause));
   };
-  auto found =
-      config.tls ? find_with_tls(system, config, left) : find_plainly(system, config, left);
+  auto found = find(system, config, left);
   if (!found) return found.error();
   const auto& [node, actor, has] = *found;
   if (!actor || !system.assignable(has, interface))

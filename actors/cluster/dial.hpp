@@ -12,8 +12,8 @@
 #include "messages/expected.hpp"
 #include "messages/time.hpp"
 #include "net/cancelled.hpp"
+#include "net/tcp/credentials/credentials.hpp"
 #include "net/tcp/tcp_dial.hpp"
-#include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine {
 
@@ -69,14 +69,14 @@ struct DialConfig {
   std::uint16_t port = 0;
   Duration timeout{0};
   Cancelled cancelled;
-  std::shared_ptr<const tcp::TlsContext> tls = nullptr;  // null: without TLS
+  std::shared_ptr<const tcp::Credentials> credentials = nullptr;  // null: none
 };
 
 // The actor that is published there, with the interface `interface`. Tries again, ever more rarely,
 // while no process listens or the name has no address; after three seconds a warning says so,
 // then one every half minute. Errors: timeout with the last reason; protocol: another version or
-// program answers there, only one side uses TLS, or a certificate is not accepted; failed:
-// cancelled.
+// program answers there, only one side uses TLS or has a secret, or credentials are not accepted;
+// failed: cancelled.
 Expected<caf::strong_actor_ptr> dial_actor(caf::actor_system& system, const DialConfig& config,
                                            const std::set<std::string>& interface);
 

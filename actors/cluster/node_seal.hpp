@@ -2,10 +2,9 @@
 // carries the secret, nor anything that could be used a second time.
 //
 // A caller, a node or `train --cluster`, sends a random number; the pool answers with one of its
-// own and the proof that it knows the secret, so that a program that listens at the address of a
-// former pool learns nothing. From the secret and both numbers each side derives the keys of the
-// session, one for each direction. Every message that causes an action then carries its number and
-// an HMAC-SHA-256 of its contents; a repeated message is ignored.
+// own and the proof that it knows the secret. From the secret and both numbers each side derives
+// the keys of the session, one for each direction. Every message that causes an action then carries
+// its number and an HMAC-SHA-256 of its contents; a repeated message is ignored.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -24,7 +23,7 @@
 
 namespace grapevine {
 
-// A greeting answers every caller with a proof, against which secrets can be tried offline, at any
+// A program in the place of a node gets a proof, against which secrets can be tried offline, at any
 // speed: a shorter secret of random characters is too easy to find.
 inline constexpr std::size_t kShortestGoodSecret = 16;
 

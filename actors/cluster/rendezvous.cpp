@@ -17,6 +17,7 @@
 #include "messages/text/number_text.hpp"
 #include "net/addresses.hpp"
 #include "net/auto/wires.hpp"
+#include "net/tcp/credentials/secret_credentials.hpp"
 #include "net/tcp/tcp_dial.hpp"
 
 namespace grapevine {
@@ -84,7 +85,9 @@ Expected<RendezvousActor> open_rendezvous(caf::actor_system& system, const RunCo
     return Error{Errc::io, where + can.error().message + advice};
   RendezvousActor opened =
       system.spawn(rendezvous_host, rendezvous_config(config, supervisor, crew));
-  const auto published = publish_actor(system, opened, {host, port, config.cluster->tls});
+  const auto published =
+      publish_actor(system, opened,
+                    {host, port, tcp::credentials_of(config.cluster->tls, config.cluster->secret)});
   if (published) return opened;
   caf::anon_send_exit(opened, caf::exit_reason::user_shutdown);
   return Error{Errc::io, where + published.error().message + advice};
@@ -98,8 +101,9 @@ bool is_cancelled(const ClusterConfig& cluster) { return cluster.cancelled && cl
 
 // The coordinator may start later than the others.
 Expected<RendezvousActor> find_rendezvous(caf::actor_system& system, const ClusterConfig& cluster) {
-  auto found = dial<RendezvousActor>(system, {"process 0", cluster.head_host, cluster.head_port,
-                                              cluster.timeout, cluster.cancelled, cluster.tls});
+  auto found = dial<RendezvousActor>(
+      system, {"process 0", cluster.head_host, cluster.head_port, cluster.timeout,
+               cluster.cancelled, tcp::credentials_of(cluster.tls, cluster.secret)});
   if (found) return found;
   if (is_cancelled(cluster)) return asked_to_stop(cluster);
   if (found.error().code == Errc::protocol)  // time would change nothing

@@ -9,6 +9,7 @@
 #include "actors/cluster/dial.hpp"
 #include "actors/cluster/node_protocol.hpp"
 #include "apps/node/node_link.hpp"
+#include "net/tcp/credentials/secret_credentials.hpp"
 #include "net/token.hpp"
 
 namespace grapevine {
@@ -40,8 +41,9 @@ Expected<PoolJobControl> find_pool_job(const std::string& host, std::uint16_t po
   configure_for_nodes(config, kPoolSilence);
   caf::actor_system system{config};
   const ListenAddress first{host, port};
-  auto pool =
-      dial<NodePoolActor>(system, {"the first node", host, port, kPoolDialTimeout, {}, tls});
+  auto pool = dial<NodePoolActor>(
+      system,
+      {"the first node", host, port, kPoolDialTimeout, {}, tcp::credentials_of(tls, secret)});
   if (!pool) return no_first_node(first, pool.error());
   const auto place = ask_pool(system, *pool, secret);
   if (!place)

@@ -14,6 +14,7 @@
 #include "actors/protocol/build_version.hpp"
 #include "apps/node/node_link.hpp"
 #include "apps/train/resume/places_of_run.hpp"
+#include "net/tcp/credentials/secret_credentials.hpp"
 
 namespace grapevine {
 namespace {
@@ -95,7 +96,8 @@ Expected<void> NodeService::open() {
   own_.push_back(caf::actor_cast<caf::actor>(published));
   const bool everywhere = is_any_host(listen_.host);
   const std::string host = everywhere && listen_.host == "0.0.0.0" ? "" : listen_.host;
-  const auto port = publish_actor(*system_, published, {host, listen_.port, tls_});
+  const auto port =
+      publish_actor(*system_, published, {host, listen_.port, tcp::credentials_of(tls_, secret_)});
   if (!port) return Error{Errc::io, where + port.error().message + advice};
   listen_.port = *port;
   if (is_first()) pool_ = published;
@@ -186,8 +188,9 @@ Expected<void> NodeService::greet() {
 
 Expected<void> NodeService::find_pool() {
   auto found = dial<NodePoolActor>(
-      *system_, {"the first node", first_->host, first_->port,
-                 from_seconds(options_.join_timeout_s), [this] { return stop_asked(); }, tls_});
+      *system_,
+      {"the first node", first_->host, first_->port, from_seconds(options_.join_timeout_s),
+       [this] { return stop_asked(); }, tcp::credentials_of(tls_, secret_)});
   if (!found) return no_first_node(*first_, found.error());
   pool_ = *std::move(found);
   return {};

@@ -19,6 +19,7 @@
 #include "messages/expected.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp/tcp_dial.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine {
 

@@ -26,6 +26,7 @@
 #include "apps/node/node_link.hpp"
 #include "messages/text/cut_to.hpp"
 #include "net/addresses.hpp"
+#include "net/tcp/credentials/secret_credentials.hpp"
 
 namespace grapevine {
 namespace {
@@ -115,7 +116,7 @@ class Submitter {
   Expected<void> find_pool() {
     auto found = dial<NodePoolActor>(
         *system_, {"the first node", first_.host, first_.port, submission_.timeout,
-                   [this] { return stop_asked(); }, submission_.tls});
+                   [this] { return stop_asked(); }, tcp::credentials_of(submission_.tls, secret_)});
     if (!found && stop_) return Error{Errc::failed, "asked to stop before the job was submitted"};
     if (!found) return no_first_node(first_, found.error());
     pool_ = *std::move(found);

@@ -11,6 +11,7 @@
 #include "net/process_links.hpp"
 #include "net/rank_router.hpp"
 #include "net/tcp/tcp_wire.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine {
 namespace {

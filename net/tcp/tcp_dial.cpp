@@ -24,6 +24,9 @@ using namespace std::chrono_literals;
 
 constexpr Clock::duration kFirstPause = 10ms;
 constexpr Clock::duration kLongestPause = 500ms;
+constexpr char kClosed[] =
+    "it closed the connection without an answer: do all processes use TLS, or none?";
+constexpr char kAcceptedSilently[] = "it accepted the connection and then sent nothing";
 
 Error system_error(int error) { return {Errc::io, text_of_system_error(error)}; }
 Error out_of_time(std::string what) { return {Errc::timeout, std::move(what)}; }
@@ -103,7 +106,7 @@ Expected<void> shake_hands(Stream& stream, Clock::time_point deadline, const Can
     if (!moved.error.empty()) return error_of(moved);
     if (!moved.blocked) return {};
     const auto ready = wait_for(stream.descriptor(), wants_write ? POLLOUT : POLLIN, deadline,
-                                cancelled, "it accepted the connection and then sent nothing");
+                                cancelled, kAcceptedSilently);
     if (!ready) return ready;
   }
 }
@@ -118,16 +121,14 @@ std::vector<std::string> hosts_of(const std::string& address, const std::string&
   return hosts;
 }
 
-Expected<std::unique_ptr<Stream>> shaken_stream(const std::string& address,
+Expected<std::unique_ptr<Stream>> shaken_stream(FileDescriptor socket, const std::string& address,
                                                 Clock::time_point deadline,
-                                                const Cancelled& cancelled, const TlsContext* tls,
+                                                const Cancelled& cancelled,
+                                                const Credentials* credentials,
                                                 const std::string& host = "") {
-  Expected<Connected> connected = connect_to(address, deadline, cancelled);
-  if (!connected) return connected.error();
-  FileDescriptor& socket = connected->socket;
-  std::unique_ptr<Stream> stream = tls == nullptr
-                                       ? make_plain_stream(std::move(socket))
-                                       : tls->dialled(std::move(socket), hosts_of(address, host));
+  std::unique_ptr<Stream> stream =
+      credentials == nullptr ? make_plain_stream(std::move(socket))
+                             : credentials->dialled(std::move(socket), hosts_of(address, host));
   const Expected<void> shaken = shake_hands(*stream, deadline, cancelled);
   if (!shaken) return shaken.error();
   return stream;
@@ -135,19 +136,17 @@ Expected<std::unique_ptr<Stream>> shaken_stream(const std::string& address,
 
 // Fills all of `bytes`.
 Expected<void> read_all(Stream& stream, std::byte* bytes, std::size_t wanted,
-                        Clock::time_point deadline, const Cancelled& cancelled) {
+                        Clock::time_point deadline, const Cancelled& cancelled,
+                        const char* closed = kClosed) {
   for (std::size_t size = 0; size < wanted;) {
     const iovec in{bytes + size, wanted - size};
     const Moved received = stream.read(&in, 1);
     size += received.bytes;
-    if (received.ended)
-      return Error{
-          Errc::io,
-          "it closed the connection without an answer: do all processes use TLS, or none?"};
+    if (received.ended) return Error{Errc::io, closed};
     if (!received.error.empty()) return error_of(received);
     if (size == wanted || !received.blocked) continue;
-    const auto ready = wait_for(stream.descriptor(), POLLIN, deadline, cancelled,
-                                "it accepted the connection and then sent nothing");
+    const auto ready =
+        wait_for(stream.descriptor(), POLLIN, deadline, cancelled, kAcceptedSilently);
     if (!ready) return ready;
   }
   return {};
@@ -223,8 +222,12 @@ Expected<void> greet(Stream& stream, const LinkIdentity& own, std::int32_t proce
 Expected<std::unique_ptr<Stream>> dial_once(const std::string& address, const LinkIdentity& own,
                                             std::int32_t process, Clock::time_point deadline,
                                             const Cancelled& cancelled, bool joins,
-                                            const TlsContext* tls, const std::string& host) {
-  auto stream = shaken_stream(address, deadline, cancelled, tls, host);
+                                            const Credentials* credentials,
+                                            const std::string& host) {
+  Expected<Connected> connected = connect_to(address, deadline, cancelled);
+  if (!connected) return connected.error();
+  auto stream =
+      shaken_stream(std::move(connected->socket), address, deadline, cancelled, credentials, host);
   if (!stream) return stream;
   const Expected<void> greeted = greet(**stream, own, process, deadline, cancelled, joins);
   if (!greeted) return greeted.error();
@@ -284,15 +287,41 @@ Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::durati
 }
 
 Expected<std::unique_ptr<Stream>> dial_stream(const std::string& address, Clock::duration timeout,
-                                              const Cancelled& cancelled, const TlsContext& tls) {
+                                              const Cancelled& cancelled,
+                                              const Credentials& credentials) {
   const Clock::time_point deadline = Clock::now() + timeout;
-  auto stream = shaken_stream(address, deadline, cancelled, &tls);
+  Expected<Connected> connected = connect_to(address, deadline, cancelled);
+  if (!connected) return connected.error();
+  return prove(std::move(connected->socket), address, deadline - Clock::now(), cancelled,
+               credentials);
+}
+
+Expected<std::unique_ptr<Stream>> prove(FileDescriptor socket, const std::string& address,
+                                        Clock::duration timeout, const Cancelled& cancelled,
+                                        const Credentials& credentials) {
+  const Clock::time_point deadline = Clock::now() + timeout;
+  auto stream = shaken_stream(std::move(socket), address, deadline, cancelled, &credentials);
   if (!stream) return stream;
   std::byte answer{};
-  const auto read = read_all(**stream, &answer, 1, deadline, cancelled);
+  const auto read = read_all(**stream, &answer, 1, deadline, cancelled,
+                             "it closed the connection without an answer");
   if (!read) return read.error();
   if (answer != kStreamAccepted) return Error{Errc::protocol, "another version listens there"};
   return stream;
+}
+
+Expected<Greeted> await_greeting(FileDescriptor socket, Clock::duration timeout,
+                                 const Cancelled& cancelled, std::size_t most) {
+  const Clock::time_point deadline = Clock::now() + timeout;
+  const auto ready = wait_for(socket.get(), POLLIN, deadline, cancelled, kAcceptedSilently);
+  if (!ready) return ready.error();
+  std::vector<std::byte> first(most);
+  const ssize_t size = ::recv(socket.get(), first.data(), first.size(), MSG_PEEK);
+  if (size < 0) return system_error(errno);
+  if (size == 0)
+    return Error{Errc::io, "it accepted the connection, but ended it before a greeting"};
+  first.resize(static_cast<std::size_t>(size));
+  return Greeted{make_plain_stream(std::move(socket)), std::move(first)};
 }
 
 bool answers_with_tls(FileDescriptor socket, Clock::duration timeout, const Cancelled& cancelled) {
@@ -310,11 +339,11 @@ bool answers_with_tls(FileDescriptor socket, Clock::duration timeout, const Canc
 Expected<std::unique_ptr<Stream>> dial(const std::string& address, const LinkIdentity& own,
                                        std::int32_t process, Clock::time_point deadline,
                                        const Cancelled& cancelled, bool joins,
-                                       const TlsContext* tls, const std::string& host) {
+                                       const Credentials* credentials, const std::string& host) {
   std::string why;  // of the last attempt that the deadline did not cut short
   for (Clock::duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     Expected<std::unique_ptr<Stream>> stream =
-        dial_once(address, own, process, deadline, cancelled, joins, tls, host);
+        dial_once(address, own, process, deadline, cancelled, joins, credentials, host);
     if (stream) return stream;
     const Errc code = stream.error().code;
     if (code == Errc::protocol || code == Errc::bad_input || code == Errc::failed) return stream;

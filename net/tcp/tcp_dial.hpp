@@ -8,12 +8,13 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "net/cancelled.hpp"
 #include "net/file_descriptor.hpp"
+#include "net/tcp/credentials/credentials.hpp"
 #include "net/tcp/tcp_greeting.hpp"
 #include "net/tcp/tcp_stream.hpp"
-#include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine::tcp {
 
@@ -51,24 +52,38 @@ Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::durati
 
 // Connects and greets (tcp_greeting.hpp), again and again until `deadline`. A refusal and an answer
 // that no retry would change end it at once; `joins`: the others may have yet to learn that this
-// process returns, so their refusals change. `tls`: null: without encryption. `host`: the name of
-// the process's machine, which its certificate may have in place of the address; empty: none known.
+// process returns, so their refusals change. `credentials`: null: those of the greeting alone.
+// `host`: the name of the process's machine, which its certificate may have in place of the
+// address; empty: none known.
 // Errors (timeout, protocol, bad_input; failed: cancelled): the reason alone, without the name of
 // the process.
 Expected<std::unique_ptr<Stream>> dial(const std::string& address, const LinkIdentity& own,
                                        std::int32_t process, Clock::time_point deadline,
                                        const Cancelled& cancelled = nullptr, bool joins = false,
-                                       const TlsContext* tls = nullptr,
+                                       const Credentials* credentials = nullptr,
                                        const std::string& host = "");
 
-// The first byte from a TlsAcceptor.
+// The first byte from a StreamAcceptor.
 inline constexpr std::byte kStreamAccepted{1};
 
-// One attempt to reach a TlsAcceptor: a stream that it has accepted. Errors (protocol: a
-// certificate is not accepted, or no TLS is spoken there; io, timeout; failed: cancelled): the
-// reason alone.
+// One attempt to reach a StreamAcceptor: a stream that it has accepted. Errors (protocol: the
+// credentials of one side are not accepted, or the other side has others or none; io, timeout;
+// failed: cancelled): the reason alone.
 Expected<std::unique_ptr<Stream>> dial_stream(const std::string& address, Clock::duration timeout,
-                                              const Cancelled& cancelled, const TlsContext& tls);
+                                              const Cancelled& cancelled,
+                                              const Credentials& credentials);
+// The same on a connection to that address on which nothing was sent.
+Expected<std::unique_ptr<Stream>> prove(FileDescriptor socket, const std::string& address,
+                                        Clock::duration timeout, const Cancelled& cancelled,
+                                        const Credentials& credentials);
+// Without credentials, of a listener that sends first. `first`: the bytes that it has sent so far,
+// at least one and at most `most`; they stay in the stream. Errors: as above.
+struct Greeted {
+  std::unique_ptr<Stream> stream;
+  std::vector<std::byte> first;
+};
+Expected<Greeted> await_greeting(FileDescriptor socket, Clock::duration timeout,
+                                 const Cancelled& cancelled, std::size_t most);
 
 // Whether the other end of a connection on which nothing was sent requires TLS. Blocks for at most
 // `timeout`; false where it is cancelled.

@@ -8,6 +8,7 @@
 #include "messages/check.hpp"
 #include "messages/text/exception_line.hpp"
 #include "net/loss_reason.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine::tcp {
 namespace {

@@ -32,33 +32,6 @@ Moved moved(ssize_t result, std::size_t wanted) {
   return moved;
 }
 
-class PlainStream final : public Stream {
- public:
-  using Stream::Stream;
-
-  Moved handshake(bool& /*wants_write*/) override { return {}; }
-
-  Moved read(const iovec* parts, std::size_t count) override {
-    msghdr message{};
-    message.msg_iov = const_cast<iovec*>(parts);  // the system call writes to the parts alone
-    message.msg_iovlen = count;
-    const std::size_t wanted = size_of(parts, count);
-    const ssize_t result = ::recvmsg(descriptor(), &message, 0);
-    Moved read = moved(result, wanted);
-    read.ended = result == 0 && wanted > 0;
-    return read;
-  }
-
-  Moved write(const iovec* parts, std::size_t count) override {
-    msghdr message{};
-    message.msg_iov = const_cast<iovec*>(parts);
-    message.msg_iovlen = count;
-    return moved(::sendmsg(descriptor(), &message, MSG_NOSIGNAL), size_of(parts, count));
-  }
-
-  void finish_writing() override { ::shutdown(descriptor(), SHUT_WR); }
-};
-
 }  // namespace
 
 Stream::Stream(FileDescriptor socket) : socket_(std::move(socket)) {
@@ -69,6 +42,28 @@ Stream::Stream(FileDescriptor socket) : socket_(std::move(socket)) {
 }
 
 void Stream::abort() { ::shutdown(descriptor(), SHUT_RDWR); }
+
+Moved PlainStream::handshake(bool& /*wants_write*/) { return {}; }
+
+Moved PlainStream::read(const iovec* parts, std::size_t count) {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts);  // the system call writes to the parts alone
+  message.msg_iovlen = count;
+  const std::size_t wanted = size_of(parts, count);
+  const ssize_t result = ::recvmsg(descriptor(), &message, 0);
+  Moved read = moved(result, wanted);
+  read.ended = result == 0 && wanted > 0;
+  return read;
+}
+
+Moved PlainStream::write(const iovec* parts, std::size_t count) {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts);
+  message.msg_iovlen = count;
+  return moved(::sendmsg(descriptor(), &message, MSG_NOSIGNAL), size_of(parts, count));
+}
+
+void PlainStream::finish_writing() { ::shutdown(descriptor(), SHUT_WR); }
 
 std::unique_ptr<Stream> make_plain_stream(FileDescriptor socket) {
   return std::make_unique<PlainStream>(std::move(socket));

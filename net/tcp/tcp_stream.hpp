@@ -46,7 +46,17 @@ class Stream {
   const FileDescriptor socket_;
 };
 
-// Without encryption.
+// Without encryption, and without a handshake of its own.
+class PlainStream : public Stream {
+ public:
+  using Stream::Stream;
+
+  Moved handshake(bool& wants_write) override;
+  Moved read(const iovec* parts, std::size_t count) override;
+  Moved write(const iovec* parts, std::size_t count) override;
+  void finish_writing() override;
+};
+
 std::unique_ptr<Stream> make_plain_stream(FileDescriptor socket);
 
 std::string text_of_system_error(int error);

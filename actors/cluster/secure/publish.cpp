@@ -4,8 +4,7 @@
 
 #include <caf/io/basp_broker.hpp>
 
-#include "actors/cluster/secure/plain_doorman.hpp"
-#include "actors/cluster/secure/tls_doorman.hpp"
+#include "actors/cluster/secure/stream_doorman.hpp"
 
 namespace grapevine {
 
@@ -15,8 +14,7 @@ Expected<std::uint16_t> publish_on_port(caf::actor_system& system,
                                         std::set<std::string> interface,
                                         const PublishConfig& config) {
   auto doorman =
-      config.tls ? make_tls_doorman(system, config.host, config.port, config.tls, config.silence)
-                 : make_plain_doorman(system, config.host, config.port, config.silence);
+      make_stream_doorman(system, config.host, config.port, config.credentials, config.silence);
   if (!doorman) return doorman.error();
   const std::uint16_t port = (*doorman)->port();
   const auto broker = system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));

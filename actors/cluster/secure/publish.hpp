@@ -1,4 +1,4 @@
-// Actors that other processes reach, with TLS or without.
+// Actors that other processes reach, with credentials or without.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,15 +10,16 @@
 
 #include "actors/cluster/secure/silent_connections.hpp"
 #include "messages/expected.hpp"
-#include "net/tcp/tls/tls_context.hpp"
+#include "net/tcp/credentials/credentials.hpp"
 
 namespace grapevine {
 
 struct PublishConfig {
-  std::string host;                                      // empty: all interfaces, by IPv6 and IPv4
-  std::uint16_t port = 0;                                // 0: any that is free
-  std::shared_ptr<const tcp::TlsContext> tls = nullptr;  // null: without TLS
-  SilentConnections::Limits silence = {};  // with TLS: after the handshake (TlsAcceptor)
+  std::string host;        // empty: all interfaces, by IPv6 and IPv4
+  std::uint16_t port = 0;  // 0: any that is free
+  // Of connections before they reach CAF; null: none.
+  std::shared_ptr<const tcp::Credentials> credentials = nullptr;
+  SilentConnections::Limits silence = {};  // after the handshake, if there is one
 };
 
 Expected<std::uint16_t> publish_on_port(caf::actor_system& system,

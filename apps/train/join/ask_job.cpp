@@ -12,6 +12,7 @@
 #include "actors/cluster/join/join_proof.hpp"
 #include "actors/cluster/rendezvous.hpp"
 #include "actors/run/scheduling.hpp"
+#include "net/tcp/credentials/secret_credentials.hpp"
 
 namespace grapevine {
 namespace {
@@ -47,8 +48,9 @@ Expected<JobOffer> ask_once(caf::actor_system& system, const RendezvousActor& he
                   question.host, question.port));
 }
 
-// Time may help: process 0 is not there yet, or the address is another one.
+// Time may help where process 0 is not there yet; or the address, or the secret, is another one.
 Error unreachable(Error why) {
+  if (why.code == Errc::protocol) return bad_input(why.message);
   if (why.code == Errc::timeout || why.code == Errc::io)
     why.message += ": does the job run there, and is that the address that its process 0 printed?";
   return why;
@@ -62,8 +64,9 @@ Expected<JobOffer> ask_for_job(const JobQuestion& question) {
   configure_scheduler(config, 1);
   configure_for_cluster(config, question.timeout);
   caf::actor_system system{config};
-  auto head = dial<RendezvousActor>(system, {"process 0", question.host, question.port,
-                                             question.timeout, question.cancelled, question.tls});
+  auto head = dial<RendezvousActor>(
+      system, {"process 0", question.host, question.port, question.timeout, question.cancelled,
+               tcp::credentials_of(question.tls, question.secret)});
   if (!head) return unreachable(head.error());
   const Clock::time_point silent_until = Clock::now() + kSilence;
   bool told = false;

@@ -6,6 +6,7 @@
 
 #include "messages/expected.hpp"
 #include "net/file_descriptor.hpp"
+#include "net/tcp/credentials/credentials.hpp"
 #include "net/tcp/tcp_stream.hpp"
 
 struct ssl_ctx_st;
@@ -22,21 +23,19 @@ bool checks_hosts(const std::string& folder);
 // has a file kCheckHosts, a dialling side also compares the names in the certificate of the other
 // side (its subjectAltName alone, RFC 9525) with what it dialled. The files are read once.
 // Thread-safe.
-class TlsContext {
+class TlsContext final : public Credentials {
  public:
   // Of a folder with ca.pem, cert.pem and key.pem. Errors (bad_input): a file that is missing or is
   // none, a certificate that is not valid now or not of that CA, a key of another certificate, a
   // key that other users may read; with kCheckHosts, a certificate without a name.
   static Expected<std::shared_ptr<const TlsContext>> load(const std::string& folder);
-  ~TlsContext();
-  TlsContext(const TlsContext&) = delete;
-  TlsContext& operator=(const TlsContext&) = delete;
+  ~TlsContext() override;
 
-  // An encrypted stream; this side accepted the connection, or dialled it. `hosts`: the names and
-  // addresses (in numbers) of the dialled machine; where names are compared, the certificate needs
-  // one of them. Empty: any certificate of the CA.
-  std::unique_ptr<Stream> accepted(FileDescriptor socket) const;
-  std::unique_ptr<Stream> dialled(FileDescriptor socket, std::vector<std::string> hosts) const;
+  // Encrypted streams. `hosts`: where names are compared, the certificate needs one of them.
+  std::unique_ptr<Stream> accepted(FileDescriptor socket) const override;
+  std::unique_ptr<Stream> dialled(FileDescriptor socket,
+                                  std::vector<std::string> hosts) const override;
+  bool buffers() const override { return true; }
 
  private:
   explicit TlsContext(ssl_ctx_st* context) : context_(context) {}

@@ -16,6 +16,7 @@
 #include "algorithms/wiring/make_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "net/addresses.hpp"
+#include "net/tcp/credentials/secret_credentials.hpp"
 
 namespace grapevine {
 namespace rendezvous_test {
@@ -133,7 +134,8 @@ std::string error_of_joining(const std::shared_ptr<AskedHost>& asked, const std:
   for (auto* config : {&here, &there}) configure_for_cluster(*config, seconds(50));
   caf::actor_system host_system(here), system(there);
   const auto host = host_system.spawn(refusing_host, asked);
-  const auto port = publish_actor(host_system, host, {"127.0.0.1", 0});
+  const auto port =
+      publish_actor(host_system, host, {"127.0.0.1", 0, tcp::credentials_of(nullptr, secret)});
   EXPECT_TRUE(port.ok());
   if (!port) return "";
   RunConfig config = config_of(*port, secret, std::make_shared<ToldTransport>());

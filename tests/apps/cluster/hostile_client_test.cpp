@@ -1,6 +1,7 @@
-// A program that speaks CAF reaches the rendezvous of a running job: with proofs that are wrong,
-// recorded or of another version, with every type of message between processes, and with bytes that
-// are no messages. The job trains and ends as asked, and its log has the lines of docs/security.md.
+// A program that speaks CAF tries to reach the rendezvous of a running job without the secret, and
+// reaches it with the secret: with proofs that are wrong, recorded or of another version, with
+// every type of message between processes, and with bytes that are no messages. The job trains and
+// ends as asked, and its log has the lines of docs/security.md.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -15,12 +16,14 @@
 #include <vector>
 
 #include <caf/all.hpp>
+#include <caf/io/all.hpp>
 
 #include "actors/cluster/dial.hpp"
 #include "actors/cluster/join/join_proof.hpp"
 #include "actors/cluster/rendezvous.hpp"
 #include "actors/protocol/build_version.hpp"
 #include "apps/node/node_link.hpp"
+#include "net/tcp/credentials/secret_credentials.hpp"
 #include "net/tcp/tcp_dial.hpp"
 #include "tests/actors/cluster/lying_measures.hpp"
 #include "tests/apps/control/control_run.hpp"
@@ -46,7 +49,8 @@ ProcessAgentActor::behavior_type quiet_agent(ProcessAgentActor::pointer) {
           [](Ping) { return Pong{}; }, [](AskClock) { return ClockReading{}; }};
 }
 
-// A process of its own, as far as actors can be, with a connection to the rendezvous.
+// A process of its own, as far as actors can be, with a connection to the rendezvous. It knows the
+// secret, so that it gets further than the listener.
 class HostileClient {
  public:
   explicit HostileClient(std::uint16_t port) {
@@ -56,7 +60,8 @@ class HostileClient {
     system_ = std::make_unique<caf::actor_system>(config_);
     agent_ = system_->spawn(quiet_agent);
     const auto found =
-        dial<RendezvousActor>(*system_, {"process 0", "127.0.0.1", port, kDeadline, nullptr});
+        dial<RendezvousActor>(*system_, {"process 0", "127.0.0.1", port, kDeadline, nullptr,
+                                         tcp::credentials_of(nullptr, secret())});
     EXPECT_TRUE(found.ok()) << (found.ok() ? "" : found.error().message);
     if (found) rendezvous_ = *found;
   }
@@ -168,6 +173,36 @@ class HostileClients : public testing::Test {
   ControlledJob job_{"sgp", 2, {}, {"GRAPEVINE_JOB_TOKEN=" + secret()}};
 };
 
+// CAF's own messages carry no proof, and end any actor that they reach.
+TEST_F(HostileClients, WithoutTheSecretNoMessageReachesAnActor) {
+  ASSERT_TRUE(job_.has_begun()) << job_.describe();
+  caf::actor_system_config config;
+  configure_for_cluster(config, kDeadline);
+  caf::actor_system system{config};
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const auto found = system.middleman().remote_actor("127.0.0.1", job_.port());
+    EXPECT_FALSE(found) << "CAF is answered before the proof";
+    if (!found) continue;
+    caf::anon_send(*found, caf::error(caf::sec::runtime_error));
+    caf::anon_send_exit(*found, caf::exit_reason::kill);
+  }
+  const std::vector<std::shared_ptr<const tcp::Credentials>> wrong = {
+      nullptr, tcp::credentials_of(nullptr, secret() + "r"), tcp::credentials_of(nullptr, "x")};
+  for (const auto& credentials : wrong) {
+    const auto found = dial<RendezvousActor>(
+        system, {"process 0", "127.0.0.1", job_.port(), kDeadline, nullptr, credentials});
+    ASSERT_FALSE(found.ok());
+    EXPECT_EQ(found.error().code, Errc::protocol) << found.error().message;  // no second attempt
+    EXPECT_NE(found.error().message.find("the secret differs"), std::string::npos)
+        << found.error().message;
+  }
+  expect_line("control: dropped a connection from 127.0.0.1");
+  expect_line("it does not know the secret");
+  EXPECT_FALSE(HostileClient(job_.port()).challenge().empty());
+  EXPECT_TRUE(trains_on()) << job_.describe();
+  expect_end();
+}
+
 TEST_F(HostileClients, NoProofCountsThatIsWrongOrWasUsed) {
   ASSERT_TRUE(job_.has_begun()) << job_.describe();
   HostileClient client(job_.port());
@@ -184,10 +219,12 @@ TEST_F(HostileClients, NoProofCountsThatIsWrongOrWasUsed) {
   join.challenge = client.challenge();
   client.refusal_of(join, unknown);
   client.refusal_of(client.join(secret(), "0.0.1"), "runs version 0.0.1, process 0 version");
+  expect_line("refused: process 1 on hostile runs version 0.0.1, process 0 version");
   // As a program has recorded it that has read the traffic of a process.
   const Join recorded = client.join(secret());
   EXPECT_FALSE(client.refusal_of(recorded, "was started with batch-size = nothing").stale);
   EXPECT_TRUE(client.refusal_of(recorded, "sent a proof that was used before").stale);
+  expect_line("refused: process 1 on hostile sent a proof that was used before");
   HostileClient other(job_.port());
   join = client.join(secret());
   join.agent = other.agent();

@@ -208,8 +208,8 @@ TEST_F(Rejoin, TheAddressOfProcessZeroIsEnough) {
   };
   // Long enough for its warning that it waits.
   refused({"--join-timeout", "4"}, "a secret", "no process of the job is lost");
-  refused({}, "", "does not know the secret");
-  refused({}, "another", "does not know the secret");
+  refused({}, "", "the secret differs");
+  refused({}, "another", "the secret differs");
   refused({"--out", "x"}, "a secret", "does not go with --out");
   // It waits for no place.
   refused({"--lr", "0.5"}, "a secret", "lr = 0.5");

@@ -15,6 +15,7 @@
 #include "actors/cluster/secure/publish.hpp"
 #include "apps/control/control_client.hpp"
 #include "apps/node/node_link.hpp"
+#include "net/tcp/credentials/secret_credentials.hpp"
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
@@ -53,7 +54,8 @@ class PoolControl : public testing::Test {
     configure_for_nodes(config_, std::chrono::seconds(30));
     system_ = std::make_unique<caf::actor_system>(config_);
     pool_ = system_->spawn(relaying_pool);
-    const auto port = publish_actor(*system_, pool_, {"127.0.0.1", 0});
+    const auto port =
+        publish_actor(*system_, pool_, {"127.0.0.1", 0, tcp::credentials_of(nullptr, kSecret)});
     ASSERT_TRUE(port.ok()) << port.error().message;
     port_ = *port;
   }

@@ -55,7 +55,7 @@ TEST_F(PublishedActor, ManyMessagesAtOnceKeepTheirOrder) {
 TEST_F(PublishedActor, TheEndOfAProcessIsSeen) {
   auto other = std::make_unique<Side>(authority_context_);
   auto far = other->system->spawn(echo);
-  const auto port = publish_actor(*other->system, far, {"127.0.0.1", 0, other->tls});
+  const auto port = publish_actor(*other->system, far, {"127.0.0.1", 0, other->credentials});
   ASSERT_TRUE(port.ok());
   auto found = there_.find(*port);
   ASSERT_TRUE(found.ok()) << found.error().message;
@@ -134,7 +134,7 @@ TEST_F(PublishedActor, ACertificateOfAnotherHostIsRefused) {
     SCOPED_TRACE(c.named.front());
     Side listens(issued(authority_, c.named)), dials(issued(authority_, {"node1"}));
     const Echo actor = listens.system->spawn(echo);
-    const auto port = publish_actor(*listens.system, actor, {own, 0, listens.tls});
+    const auto port = publish_actor(*listens.system, actor, {own, 0, listens.credentials});
     ASSERT_TRUE(port.ok()) << port.error().message;
     auto found = dials.find(*port, kEchoDeadline, own);
     EXPECT_EQ(found.ok(), c.accepted);
@@ -174,7 +174,7 @@ TEST_F(PublishedActor, AProcessWithTlsIsToldThatTheOtherHasNone) {
 
 TEST_F(PublishedActor, AnAddressInUseIsAnError) {
   const Echo second = here_.system->spawn(echo);
-  const auto port = publish_actor(*here_.system, second, {"127.0.0.1", port_, here_.tls});
+  const auto port = publish_actor(*here_.system, second, {"127.0.0.1", port_, here_.credentials});
   ASSERT_FALSE(port.ok());
   EXPECT_EQ(port.error().code, Errc::io);
   caf::anon_send_exit(second, caf::exit_reason::user_shutdown);

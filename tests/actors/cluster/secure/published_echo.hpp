@@ -1,4 +1,4 @@
-// An actor that one process publishes and another one has found, with TLS or without.
+// An actor that one process publishes and another one has found, with credentials or without.
 #pragma once
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -23,18 +23,20 @@
 #include "actors/cluster/secure/publish.hpp"
 #include "messages/random.hpp"
 #include "net/file_descriptor.hpp"
+#include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tls/tls_certificates.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 #include "tests/log_lines.hpp"
 
 namespace grapevine::published_echo {
 
-using TlsContextPtr = std::shared_ptr<const tcp::TlsContext>;
+using CredentialsPtr = std::shared_ptr<const tcp::Credentials>;
 
 inline constexpr auto kEchoDeadline = std::chrono::seconds(60);  // only a hang reaches it
 
 // `hosts`: that the certificate names; with any, names are compared.
-inline TlsContextPtr issued(const tcp::Authority& authority,
-                            const std::vector<std::string>& hosts = {}) {
+inline CredentialsPtr issued(const tcp::Authority& authority,
+                             const std::vector<std::string>& hosts = {}) {
   std::string name = (std::filesystem::temp_directory_path() / "published-XXXXXX").string();
   EXPECT_NE(::mkdtemp(name.data()), nullptr);
   EXPECT_TRUE(authority.issue(name, tcp::kCertificateTerm, hosts).ok());
@@ -47,7 +49,7 @@ inline TlsContextPtr issued(const tcp::Authority& authority,
 class WithAuthority {
  protected:
   const tcp::Authority authority_;
-  const TlsContextPtr authority_context_ = issued(authority_);
+  const CredentialsPtr authority_context_ = issued(authority_);
 };
 
 // False after the deadline.
@@ -77,9 +79,9 @@ inline Echo::behavior_type echo() {
   return {[](std::string& text) { return std::move(text); }};
 }
 
-// A process of its own, as far as actors can be. Null: without TLS.
+// A process of its own, as far as actors can be. Null: without credentials.
 struct Side {
-  explicit Side(TlsContextPtr context = nullptr) : tls(std::move(context)) {
+  explicit Side(CredentialsPtr own = nullptr) : credentials(std::move(own)) {
     config.load<caf::io::middleman>();
     system = std::make_unique<caf::actor_system>(config);
   }
@@ -87,7 +89,7 @@ struct Side {
   Expected<Echo> find(std::uint16_t port, Duration timeout = kEchoDeadline,
                       const std::string& host = "127.0.0.1") {
     DialConfig to{"it", host, port, timeout, nullptr};
-    to.tls = tls;
+    to.credentials = credentials;
     return dial<Echo>(*system, to);
   }
   // What the actor answers; empty: nothing.
@@ -115,7 +117,7 @@ struct Side {
     return answers;
   }
 
-  const TlsContextPtr tls;
+  const CredentialsPtr credentials;
   caf::actor_system_config config;
   std::unique_ptr<caf::actor_system> system;
 };
@@ -123,11 +125,13 @@ struct Side {
 // `here_` publishes the actor, and `there_` has found it.
 class PublishedEcho : public testing::Test {
  protected:
-  explicit PublishedEcho(const TlsContextPtr& here = nullptr, const TlsContextPtr& there = nullptr,
+  explicit PublishedEcho(const CredentialsPtr& here = nullptr,
+                         const CredentialsPtr& there = nullptr,
                          const SilentConnections::Limits& silence = {})
       : here_(here), there_(there) {
     actor_ = here_.system->spawn(echo);
-    const auto port = publish_actor(*here_.system, actor_, {"127.0.0.1", 0, here_.tls, silence});
+    const auto port =
+        publish_actor(*here_.system, actor_, {"127.0.0.1", 0, here_.credentials, silence});
     EXPECT_TRUE(port.ok()) << (port.ok() ? "" : port.error().message);
     if (port) port_ = *port;
     auto found = there_.find(port_);
@@ -140,6 +144,13 @@ class PublishedEcho : public testing::Test {
     actor_ = Echo{};
   }
 
+  // The handshake is complete, and the port has accepted the credentials.
+  std::unique_ptr<tcp::Stream> dialled() const {
+    auto stream = tcp::dial_stream("127.0.0.1:" + std::to_string(port_), kEchoDeadline, nullptr,
+                                   *there_.credentials);
+    EXPECT_TRUE(stream.ok()) << (stream.ok() ? "" : stream.error().message);
+    return stream.ok() ? *std::move(stream) : nullptr;
+  }
   FileDescriptor connected() const {
     FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in to{};
@@ -152,14 +163,14 @@ class PublishedEcho : public testing::Test {
   // The connection that exists, and a new one.
   void expect_unharmed() {
     EXPECT_EQ(there_.ask(proxy_, "still there"), "still there");
-    Side another(here_.tls);
+    Side another(here_.credentials);
     auto found = another.find(port_);
     ASSERT_TRUE(found.ok()) << found.error().message;
     EXPECT_EQ(another.ask(*found, "new"), "new");
     *found = Echo{};
   }
-  // ---- connections that send no message, to ports with and without TLS. `is_ended`: whether the
-  // port has ended one.
+  // ---- connections that send no message, to ports with and without credentials. `is_ended`:
+  // whether the port has ended one.
 
   // Of a port that is kCrowded: all but the newest two have ended.
   template <class Connection, class IsEnded>

@@ -9,14 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "net/tcp/tcp_dial.hpp"
 #include "tests/actors/cluster/secure/published_echo.hpp"
 
 namespace grapevine {
 namespace tls_port_test {
 
 using published_echo::issued;
-using published_echo::kEchoDeadline;
 using published_echo::PublishedEcho;
 using published_echo::WithAuthority;
 using published_echo::WithLog;
@@ -27,13 +25,6 @@ class TlsPort : protected WithLog, protected WithAuthority, public PublishedEcho
   explicit TlsPort(const SilentConnections::Limits& silence)
       : PublishedEcho(authority_context_, issued(authority_), silence) {}
 
-  // The handshake is complete, and the port has accepted the certificate.
-  StreamPtr dialled() const {
-    auto stream =
-        tcp::dial_stream("127.0.0.1:" + std::to_string(port_), kEchoDeadline, nullptr, *there_.tls);
-    EXPECT_TRUE(stream.ok()) << (stream.ok() ? "" : stream.error().message);
-    return stream.ok() ? *std::move(stream) : nullptr;
-  }
   // Reads what the middleman sends: its greeting, and the end.
   static bool is_ended(const StreamPtr& stream) {
     char buffer[4096];

@@ -15,6 +15,7 @@
 #include "actors/cluster/join/join_proof.hpp"
 #include "actors/cluster/rendezvous.hpp"
 #include "actors/cluster/secure/publish.hpp"
+#include "net/tcp/credentials/secret_credentials.hpp"
 
 namespace grapevine {
 namespace ask_job_test {
@@ -50,7 +51,8 @@ Expected<JobOffer> ask(const std::shared_ptr<OfferingHost>& host, const std::str
   configure_for_cluster(config, std::chrono::seconds(60));
   caf::actor_system system(config);
   const auto actor = system.spawn(offering_host, host);
-  const auto port = publish_actor(system, actor, {"127.0.0.1", 0});
+  const auto port =
+      publish_actor(system, actor, {"127.0.0.1", 0, tcp::credentials_of(nullptr, secret)});
   if (!port) return port.error();
   JobQuestion question;
   question.host = "127.0.0.1";
@@ -130,7 +132,7 @@ TEST(AskForJob, AProvenOfferWithOtherContentIsNotTaken) {
   }
 }
 
-// Of a job with another secret, or none.
+// It may be about the version, before any proof is compared.
 TEST(AskForJob, ARefusalNeedsNoProof) {
   const auto offer = ask({[](const AskJob&) { return refusal("for a reason", false); }}, kSecret);
   ASSERT_FALSE(offer.ok());

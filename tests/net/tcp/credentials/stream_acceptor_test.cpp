@@ -1,5 +1,5 @@
-// The acceptor of TLS connections: what it hands over, and what it keeps out.
-#include "net/tcp/tls/tls_acceptor.hpp"
+// The acceptor of connections with credentials: what it hands over, and what it keeps out.
+#include "net/tcp/credentials/stream_acceptor.hpp"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -14,9 +14,10 @@
 
 #include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tls/tls_certificates.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine::tcp {
-namespace tls_acceptor_test {
+namespace stream_acceptor_test {
 
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
@@ -35,8 +36,8 @@ Context issued(const Authority& authority) {
 
 class Acceptor : public testing::Test {
  protected:
-  Acceptor() {
-    auto made = TlsAcceptor::listen("127.0.0.1", 0, own_, "test");
+  explicit Acceptor(StreamAcceptor::Limits limits = {256, 1h}) {
+    auto made = StreamAcceptor::listen("127.0.0.1", 0, own_, "test", limits);
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
     acceptor_ = *std::move(made);
     acceptor_->start([this](std::unique_ptr<Stream> stream) {
@@ -59,6 +60,10 @@ class Acceptor : public testing::Test {
     EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
     return socket;
   }
+  static bool has_end(const FileDescriptor& socket) {
+    char byte = 0;
+    return ::recv(socket.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
+  }
   // Until the other side has closed it.
   static bool wait_end(const FileDescriptor& socket) {
     const timeval timeout{60, 0};
@@ -74,7 +79,7 @@ class Acceptor : public testing::Test {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Stream>> streams_;  // guarded by mutex_
-  std::unique_ptr<TlsAcceptor> acceptor_;         // last: its thread uses the others
+  std::unique_ptr<StreamAcceptor> acceptor_;      // last: its thread uses the others
 };
 
 TEST_F(Acceptor, HandsOverStreamsWhoseBothSidesAreProved) {
@@ -106,16 +111,31 @@ TEST_F(Acceptor, ACertificateOfAnotherAuthorityIsRefused) {
   EXPECT_TRUE(streams_.empty());
 }
 
-// More silent connections than are admitted: the further ones end at once, the others when their
-// time is up, and a process with a certificate has its turn again.
-TEST_F(Acceptor, SilentConnectionsEnd) {
+class CrowdedAcceptor : public Acceptor {
+ protected:
+  CrowdedAcceptor() : Acceptor({4, 1h}) {}
+};
+
+// More silent connections than are admitted: the oldest ones end, so that a process with a
+// certificate is accepted beside the newest.
+TEST_F(CrowdedAcceptor, TheOldestHandshakeGivesWay) {
   std::vector<FileDescriptor> silent;
-  for (std::size_t i = 0; i < TlsAcceptor::kMostHandshakes; ++i) silent.push_back(connected());
-  const FileDescriptor beyond = connected();
-  EXPECT_TRUE(wait_end(beyond));
-  for (const FileDescriptor& socket : silent) EXPECT_TRUE(wait_end(socket));
+  for (int i = 0; i < 10; ++i) silent.push_back(connected());
   const auto dialled = dial_stream(address(), kTimeout, nullptr, *issued(authority_));
   EXPECT_TRUE(dialled.ok()) << (dialled.ok() ? "" : dialled.error().message);
+  for (int i = 0; i < 7; ++i) EXPECT_TRUE(wait_end(silent[static_cast<std::size_t>(i)])) << i;
+  for (int i = 7; i < 10; ++i) EXPECT_FALSE(has_end(silent[static_cast<std::size_t>(i)])) << i;
+}
+
+class ImpatientAcceptor : public Acceptor {
+ protected:
+  ImpatientAcceptor() : Acceptor({256, 50ms}) {}
+};
+
+TEST_F(ImpatientAcceptor, SilentConnectionsEnd) {
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 3; ++i) silent.push_back(connected());
+  for (const FileDescriptor& socket : silent) EXPECT_TRUE(wait_end(socket));
 }
 
 TEST_F(Acceptor, EndsWithConnectionsInTheirHandshake) {
@@ -148,5 +168,5 @@ TEST_F(Acceptor, AServerThatRequiresTlsIsKnownByItsAnswer) {
   EXPECT_FALSE(answers_with_tls(std::move(client), 1s));
 }
 
-}  // namespace tls_acceptor_test
+}  // namespace stream_acceptor_test
 }  // namespace grapevine::tcp

@@ -1,4 +1,4 @@
-#include "net/tcp/tls/tls_acceptor.hpp"
+#include "net/tcp/credentials/stream_acceptor.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -7,7 +7,7 @@
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
-#include <set>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -33,13 +33,14 @@ struct Handshake : std::enable_shared_from_this<Handshake> {
   asio::posix::stream_descriptor watched;  // of the stream, which closes it
   asio::steady_timer timer;
   const std::string peer;
+  std::int64_t number = 0;  // from 1
 };
 
 }  // namespace
 
-struct TlsAcceptor::Impl {
-  Impl(std::shared_ptr<const TlsContext> context, std::string named)
-      : tls(std::move(context)), name(std::move(named)) {}
+struct StreamAcceptor::Impl {
+  Impl(std::shared_ptr<const Credentials> own, std::string named, Limits given)
+      : credentials(std::move(own)), name(std::move(named)), limits(given) {}
 
   void run();
   void stop();
@@ -47,22 +48,25 @@ struct TlsAcceptor::Impl {
   void proceed(const std::shared_ptr<Handshake>& h);
   void wait(const std::shared_ptr<Handshake>& h, bool wants_write);
   void accept(const std::shared_ptr<Handshake>& h);
+  void drop_oldest();
   void drop(const std::shared_ptr<Handshake>& h, const std::string& why);
   void forget(const std::shared_ptr<Handshake>& h);
 
-  const std::shared_ptr<const TlsContext> tls;
+  const std::shared_ptr<const Credentials> credentials;
   const std::string name;
+  const Limits limits;
   OnStream on_stream;        // constant from start() on
   asio::io_context loop{1};  // run by one thread
   asio::executor_work_guard<asio::io_context::executor_type> work{loop.get_executor()};
   Listener listener{loop};  // all below on the event loop, once that runs
-  std::set<std::shared_ptr<Handshake>> handshakes;
+  std::int64_t last = 0;
+  std::map<std::int64_t, std::shared_ptr<Handshake>> handshakes;  // by number: the oldest first
   LogLimits dropped;
   std::thread thread;
 };
 
 // Until the destructor ends it.
-void TlsAcceptor::Impl::run() {
+void StreamAcceptor::Impl::run() {
   for (;;) {
     try {
       loop.run();
@@ -73,25 +77,26 @@ void TlsAcceptor::Impl::run() {
   }
 }
 
-void TlsAcceptor::Impl::stop() {
+void StreamAcceptor::Impl::stop() {
   listener.close();
-  for (const auto& h : std::exchange(handshakes, {})) forget(h);
+  for (const auto& h : std::exchange(handshakes, {})) forget(h.second);
   work.reset();
 }
 
-void TlsAcceptor::Impl::on_connection(FileDescriptor socket) {
-  auto h = std::make_shared<Handshake>(loop, tls->accepted(std::move(socket)));
-  if (handshakes.size() >= kMostHandshakes)
-    return drop(h, "there are too many unauthenticated connections");
-  handshakes.insert(h);
-  h->timer.expires_after(kHandshakeTimeout);
+void StreamAcceptor::Impl::on_connection(FileDescriptor socket) {
+  if (!credentials) return on_stream(make_plain_stream(std::move(socket)));
+  auto h = std::make_shared<Handshake>(loop, credentials->accepted(std::move(socket)));
+  if (handshakes.size() >= limits.most) drop_oldest();
+  h->number = ++last;
+  handshakes.emplace(h->number, h);
+  h->timer.expires_after(limits.longest);
   h->timer.async_wait([this, h](std::error_code cancelled) {
-    if (!cancelled && handshakes.count(h) > 0) drop(h, "it sent no complete TLS handshake in time");
+    if (!cancelled && handshakes.count(h->number) > 0) drop(h, "its handshake took too long");
   });
   proceed(h);
 }
 
-void TlsAcceptor::Impl::proceed(const std::shared_ptr<Handshake>& h) {
+void StreamAcceptor::Impl::proceed(const std::shared_ptr<Handshake>& h) {
   bool wants_write = false;
   const Moved moved = h->stream->handshake(wants_write);
   if (!moved.error.empty()) return drop(h, moved.error);
@@ -99,16 +104,16 @@ void TlsAcceptor::Impl::proceed(const std::shared_ptr<Handshake>& h) {
   accept(h);
 }
 
-void TlsAcceptor::Impl::wait(const std::shared_ptr<Handshake>& h, bool wants_write) {
+void StreamAcceptor::Impl::wait(const std::shared_ptr<Handshake>& h, bool wants_write) {
   using asio::posix::stream_descriptor;
   h->watched.async_wait(wants_write ? stream_descriptor::wait_write : stream_descriptor::wait_read,
                         [this, h](std::error_code cancelled) {
-                          if (!cancelled && handshakes.count(h) > 0) proceed(h);
+                          if (!cancelled && handshakes.count(h->number) > 0) proceed(h);
                         });
 }
 
 // A dialling side of TLS 1.3 does not know by itself whether its certificate is accepted.
-void TlsAcceptor::Impl::accept(const std::shared_ptr<Handshake>& h) {
+void StreamAcceptor::Impl::accept(const std::shared_ptr<Handshake>& h) {
   const std::byte accepted = kStreamAccepted;
   const iovec part{const_cast<std::byte*>(&accepted), 1};
   const Moved moved = h->stream->write(&part, 1);
@@ -117,29 +122,33 @@ void TlsAcceptor::Impl::accept(const std::shared_ptr<Handshake>& h) {
   on_stream(std::move(h->stream));
 }
 
-void TlsAcceptor::Impl::drop(const std::shared_ptr<Handshake>& h, const std::string& why) {
+void StreamAcceptor::Impl::drop_oldest() {
+  const std::shared_ptr<Handshake> oldest = handshakes.begin()->second;  // drop() erases that one
+  drop(oldest, "there are too many unauthenticated connections");
+}
+
+void StreamAcceptor::Impl::drop(const std::shared_ptr<Handshake>& h, const std::string& why) {
   forget(h);
   if (const auto more = dropped.admit(why))
     spdlog::warn("{}: dropped a connection from {}: {}{}", name, h->peer, why, *more);
   h->stream->abort();
 }
 
-void TlsAcceptor::Impl::forget(const std::shared_ptr<Handshake>& h) {
-  handshakes.erase(h);
+void StreamAcceptor::Impl::forget(const std::shared_ptr<Handshake>& h) {
+  handshakes.erase(h->number);
   h->timer.cancel();
   h->watched.release();
 }
 
-Expected<std::unique_ptr<TlsAcceptor>> TlsAcceptor::listen(const std::string& host,
-                                                           std::uint16_t port,
-                                                           std::shared_ptr<const TlsContext> tls,
-                                                           std::string name) {
-  auto impl = std::make_unique<Impl>(std::move(tls), std::move(name));
+Expected<std::unique_ptr<StreamAcceptor>> StreamAcceptor::listen(
+    const std::string& host, std::uint16_t port, std::shared_ptr<const Credentials> credentials,
+    std::string name, Limits limits) {
+  auto impl = std::make_unique<Impl>(std::move(credentials), std::move(name), limits);
   if (auto opened = impl->listener.open(host, port); !opened) return opened.error();
-  return std::unique_ptr<TlsAcceptor>(new TlsAcceptor(std::move(impl)));
+  return std::unique_ptr<StreamAcceptor>(new StreamAcceptor(std::move(impl)));
 }
 
-void TlsAcceptor::start(OnStream on_stream) {
+void StreamAcceptor::start(OnStream on_stream) {
   impl_->on_stream = std::move(on_stream);
   impl_->listener.accept([impl = impl_.get()](FileDescriptor socket) {
     try {
@@ -152,14 +161,14 @@ void TlsAcceptor::start(OnStream on_stream) {
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
 }
 
-TlsAcceptor::TlsAcceptor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+StreamAcceptor::StreamAcceptor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-TlsAcceptor::~TlsAcceptor() {
+StreamAcceptor::~StreamAcceptor() {
   if (!impl_->thread.joinable()) return;
   asio::post(impl_->loop, [impl = impl_.get()] { impl->stop(); });
   impl_->thread.join();
 }
 
-std::uint16_t TlsAcceptor::port() const { return impl_->listener.port(); }
+std::uint16_t StreamAcceptor::port() const { return impl_->listener.port(); }
 
 }  // namespace grapevine::tcp
