@@ -18,6 +18,13 @@ namespace {
 constexpr std::size_t kMostPage = std::size_t{32} << 10;  // bytes of hosts and addresses
 constexpr std::size_t kBytesOfEntry = 16;                 // beside its texts
 
+// Kinds of lines about refusals.
+constexpr char kOfUnproven[] = "without the proof of the secret";
+constexpr char kOfVersions[] = "another version";
+constexpr char kOfJobs[] = "another job, or other options";
+constexpr char kOfOldProofs[] = "a proof that was used before";
+constexpr char kOfActors[] = "an actor of another process";
+
 }  // namespace
 
 void RendezvousState::init(RendezvousActor::stateful_pointer<RendezvousState> self,
@@ -38,8 +45,14 @@ Admission RendezvousState::refusal(const Error& error) {
   return admission;
 }
 
-void RendezvousState::refuse(Answer& answer, const Error& error) {
-  ignore("refused: " + error.message);
+// A process without the proof may say of itself whatever it likes: it hides no line about others.
+const char* RendezvousState::kind_of(const Join& join) const {
+  if (!config_.secret.empty() && !proves(join)) return kOfUnproven;
+  return join.version == config_.version ? kOfJobs : kOfVersions;
+}
+
+void RendezvousState::refuse(Answer& answer, const Error& error, const char* kind) {
+  ignore("refused: " + error.message, kind);
   answer.deliver(refusal(error));
 }
 
@@ -62,8 +75,8 @@ Expected<void> RendezvousState::use_challenge(const std::string& process,
 }
 
 // A process of this job: its error ends the start.
-void RendezvousState::refuse_member(Answer& answer, const Error& error) {
-  return begun_ ? refuse(answer, error) : refuse_start(answer, error);
+void RendezvousState::refuse_member(Answer& answer, const Error& error, const char* kind) {
+  return begun_ ? refuse(answer, error, kind) : refuse_start(answer, error);
 }
 
 caf::result<Admission> RendezvousState::on_join(Join& join) {
@@ -71,23 +84,25 @@ caf::result<Admission> RendezvousState::on_join(Join& join) {
   const bool is_here = sender != nullptr && sender->node() == self_->node();
   Answer answer = self_->make_response_promise<Admission>();
   if (const auto belongs = check_membership(join); !belongs) {
-    refuse(answer, belongs.error());
+    refuse(answer, belongs.error(), kind_of(join));
     return answer;
   }
   if (const auto used = use_challenge(name_of(join), join.challenge); !used) {
-    ignore("refused: " + used.error().message);
+    ignore("refused: " + used.error().message, kOfOldProofs);
     Admission again = refusal(used.error());
     again.stale = true;
     answer.deliver(std::move(again));
     return answer;
   }
   if (const auto own = check_agent(join, sender); !own) {
-    refuse(answer, own.error());
+    refuse(answer, own.error(), kOfActors);
     return answer;
   }
   if (join.process == 0 && !is_here) {
-    refuse_member(answer, bad_input("process 0 was started twice, here and on " + join.host +
-                                    ": give each process a rank of its own"));
+    refuse_member(answer,
+                  bad_input("process 0 was started twice, here and on " + join.host +
+                            ": give each process a rank of its own"),
+                  kind_of(join));
     return answer;
   }
   const bool early = is_early(join);
@@ -101,14 +116,14 @@ caf::result<Admission> RendezvousState::on_join(Join& join) {
 
 void RendezvousState::on_early_join(Participant early) {
   if (const auto same = check_identity(early.join, {}); !same)
-    return refuse(early.answer, same.error());
+    return refuse(early.answer, same.error(), kind_of(early.join));
   if (early.join.agent) self_->monitor(early.join.agent);
   early_.push_back(std::move(early));
 }
 
 void RendezvousState::on_member_join(Participant participant) {
   if (const auto checked = check_member(participant.join); !checked)
-    return refuse_member(participant.answer, checked.error());
+    return refuse_member(participant.answer, checked.error(), kind_of(participant.join));
   if (begun_) return on_late_join(std::move(participant));
   if (participants_.count(participant.join.process) > 0) return on_claim(std::move(participant));
   if (participant.join.agent) self_->monitor(participant.join.agent);
@@ -259,8 +274,9 @@ Admission RendezvousState::admission_for(const Admission& all, const Join& join)
   return admission;
 }
 
-void RendezvousState::ignore(const std::string& what) {
-  if (const auto more = refusals_.admit(self_->clock().now())) spdlog::warn("{}{}", what, *more);
+void RendezvousState::ignore(const std::string& what, const char* kind) {
+  if (const auto more = refusals_.admit(kind, self_->clock().now()))
+    spdlog::warn("{}{}", what, *more);
 }
 
 Admission RendezvousState::admission_to_all() const {

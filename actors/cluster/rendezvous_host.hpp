@@ -11,7 +11,7 @@
 #include "actors/cluster/join/one_time_nonces.hpp"
 #include "actors/protocol/rendezvous.hpp"
 #include "actors/run/control/live_settings.hpp"
-#include "messages/text/log_limit.hpp"
+#include "messages/text/log_limits.hpp"
 
 namespace grapevine {
 
@@ -49,7 +49,7 @@ struct RendezvousConfig {
   // Within it a participant has to answer where another process claims its number.
   Duration answer_timeout{std::chrono::seconds(5)};
   // The same of a process that connects to a run which has begun, while another one waits for a
-  // place: one is granted at a time.
+  // place: one is granted at a time. The returning process then has 2 * timeout to become ready.
   Duration waited_answer{std::chrono::milliseconds(2500)};
   Duration silence{std::chrono::seconds(60)};  // of a process of the run, until it counts as lost
   SupervisorActor supervisor;
@@ -112,6 +112,10 @@ class RendezvousState {
   };
   // A participant that was asked whether it lives.
   enum class Life { answers, silent, ended };
+  // Kinds of lines about refusals, each with a limit of its own: of questions and orders, and of
+  // processes of the job that do not get a place.
+  static constexpr char kOfMessages[] = "messages";
+  static constexpr char kOfPlaces[] = "places";
 
   // Errors: the process belongs to another job.
   Expected<void> check_membership(const Join& join) const;
@@ -145,12 +149,13 @@ class RendezvousState {
   void begin_run();
   void on_participant_end(std::int32_t process);
   std::string missing() const;
-  void ignore(const std::string& what);
+  const char* kind_of(const Join& join) const;
+  void ignore(const std::string& what, const char* kind = kOfMessages);
   static Admission refusal(const Error& error);
-  void refuse(Answer& answer, const Error& error);
+  void refuse(Answer& answer, const Error& error, const char* kind = kOfPlaces);
   void refuse_all(const Error& error);
   void refuse_start(Answer& answer, const Error& error);
-  void refuse_member(Answer& answer, const Error& error);
+  void refuse_member(Answer& answer, const Error& error, const char* kind);
 
   // In rendezvous_claims.cpp.
   void on_claim(Participant second);
@@ -178,6 +183,10 @@ class RendezvousState {
   void ask_returning(std::int32_t process);
   bool is_returning(std::int32_t process, const std::string& nonce) const;
   void give_up_silent_returns();
+  // From the grant of a place on, while another process waits for one.
+  Duration time_to_become_ready() const { return 2 * config_.timeout; }
+  void give_up_long_returns(Timestamp now, bool stood_still);
+  void give_up_return(std::int32_t process, const std::string& why);
   void on_silent_return(std::int32_t process, const std::string& nonce, Duration silence);
   void on_late_ready(Ready& ready);
   void on_late_down(const caf::actor_addr& agent);
@@ -198,12 +207,13 @@ class RendezvousState {
   std::map<std::string, Waiting> waiting_;
   std::set<std::int32_t> returning_;
   std::map<std::int32_t, Timestamp> asked_;     // of these: since when a question is open
+  std::map<std::int32_t, Timestamp> due_;       // of these: when they have to be ready
   std::optional<Timestamp> silence_looked_at_;  // when give_up_silent_returns() was called last
   // By place: the number of its last offer, or of the last Join for it; erased once a process takes
   // it.
   std::map<std::int32_t, std::int64_t> offered_;
   std::int64_t offers_ = 0;
-  LogLimit refusals_;
+  LogLimits refusals_;
   bool overdue_ = false;  // all have joined in time, and one of them is asked whether it lives
   bool admitted_ = false;
   bool begun_ = false;

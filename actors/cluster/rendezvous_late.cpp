@@ -271,6 +271,7 @@ void RendezvousState::on_holder_without_answer(Participant late, const std::stri
 void RendezvousState::admit_late(Participant late, const Place& place) {
   const std::int32_t process = late.join.process;
   returning_.insert(process);
+  due_[process] = clock_time(self_->clock()) + time_to_become_ready();
   offered_.erase(process);
   Participant& participant = participants_[process];
   participant = std::move(late);
@@ -314,16 +315,32 @@ void RendezvousState::give_up_silent_returns() {
   for (const auto& [process, since] : std::map<std::int32_t, Timestamp>(asked_))
     if (now - since >= config_.waited_answer)
       on_silent_return(process, participants_.at(process).join.nonce, now - since);
+  give_up_long_returns(now, stood_still);
+}
+
+// Its agent answers while its main thread hangs, for example in a file system or a driver.
+// `stood_still`: its Ready may wait to be read.
+void RendezvousState::give_up_long_returns(Timestamp now, bool stood_still) {
+  if (stood_still)
+    for (auto& [process, due] : due_) due = std::max(due, now + config_.waited_answer);
+  for (const auto& [process, due] : std::map<std::int32_t, Timestamp>(due_))
+    if (now >= due)
+      give_up_return(process, fmt::format("was not ready {} s after it had received its place",
+                                          whole_seconds(time_to_become_ready())));
 }
 
 void RendezvousState::on_silent_return(std::int32_t process, const std::string& nonce,
                                        Duration silence) {
   if (!is_returning(process, nonce)) return;
+  give_up_return(process,
+                 fmt::format("has not answered for {} s while it joined", whole_seconds(silence)));
+}
+
+// `why`: a phrase after its name.
+void RendezvousState::give_up_return(std::int32_t process, const std::string& why) {
   const Join& join = participants_.at(process).join;
-  const Error error{Errc::peer_down,
-                    fmt::format("{} has not answered for {} s while it joined: it has lost its "
-                                "place, start it again",
-                                name_of(join), whole_seconds(silence))};
+  const Error error{Errc::peer_down, fmt::format("{} {}: it has lost its place, start it again",
+                                                 name_of(join), why)};
   spdlog::warn("{}", error.message);
   self_->send(join.agent, RunEnded{true, error, false, ""});
   end_return(process, {});
@@ -361,6 +378,7 @@ void RendezvousState::on_late_down(const caf::actor_addr& agent) {
 void RendezvousState::end_return(std::int32_t process, std::vector<PeerActor> peers) {
   returning_.erase(process);
   asked_.erase(process);
+  due_.erase(process);
   self_->send(config_.supervisor,
               ProcessReturned{process, -1, participants_.at(process).join.agent, std::move(peers)});
 }

@@ -63,7 +63,6 @@ struct InstallView {
   std::int64_t view = 0;
   ViewKind kind = ViewKind::members;
   std::vector<Rank> members;          // ascending
-  std::vector<std::int32_t> before;   // of each, its position in the view before; -1: it joins
   Horizon horizon;                    // from the step of the rank that is furthest on
   std::int64_t first_batch = 0;       // of the members, who share the batches from there on
   std::int64_t operations = 0;        // the most that are complete on any rank
@@ -74,7 +73,6 @@ struct InstallView {
   std::vector<Rank> behind, joining;  // to these
   std::vector<Rank> new_servers;      // and to these, which have no slice yet
   std::vector<Rank> heads;            // of the nodes of a hierarchy: see NodeChange; else empty
-  std::vector<std::int32_t> nodes_before;            // of each
   std::map<std::string, std::string> settings = {};  // in the place of the job's: LiveSettings
   std::int32_t servers = 0;  // of the wiring: so many of the ranks behind all that train
   bool passes = false;       // another view follows at once: nothing is computed in this one
@@ -136,8 +134,8 @@ typename Inspector::result_type inspect(Inspector& f, InstallView& m) {
   Horizon& h = m.horizon;
   DoubleBits reals(h.steps_per_epoch, h.first_epoch, h.planned_epochs, m.scale);
   PackedLists ranks([&m](ListArchive& a) {
-    return a(m.members) && a(m.before) && a(m.behind) && a(m.joining) && a(m.new_servers) &&
-           a(m.heads) && a(m.nodes_before) && a(m.counts);
+    return a(m.members) && a(m.behind) && a(m.joining) && a(m.new_servers) && a(m.heads) &&
+           a(m.counts);
   });
   return f(caf::meta::type_name("grapevine::InstallView"), m.view, m.kind, h.steps, h.by_samples,
            h.first_step, m.first_batch, m.operations, m.last_cut, m.elapsed_ns, m.donor, m.settings,

@@ -289,7 +289,7 @@ void PeerState::on_stall_over(Rank from) {
 void PeerState::arrive(Envelope&& envelope) {
   if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
     if (marker->id == kLostMessage) return count_lost(envelope.from);
-    if (member_.is_closed()) return view_.early.push_back(std::move(envelope));
+    if (member_.is_closed()) return view_.early.add(std::move(envelope));
     return on_marker(envelope.from, marker->id);
   }
   const Rank from = envelope.from;
@@ -311,7 +311,7 @@ void PeerState::arrive(Envelope&& envelope) {
   // The message counts as received once the stall is over: a change of members waits for it.
   if (takes && is_server() && is_held(stalls_.at_server(envelope), MessageStalls::kAny)) return;
   member_.count_received(from);
-  if (!takes) return view_.early.push_back(std::move(envelope));
+  if (!takes) return view_.early.add(std::move(envelope));
   deliver(std::move(envelope));
 }
 
@@ -359,7 +359,8 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   // own.
   forget_messages(peer);
   if (cut_) close_channel(peer, cut_->id);
-  if (is_server() && view_.joins) drop_early_messages_of(peer);
+  // What it had asked of a server without a slice; it may return, and ask again.
+  if (is_server() && view_.joins) view_.early.drop_those_of(peer);
   report_link(lost);
   if (!is_server() && peer >= first_server()) return lose_server(lost);
   const bool changes = changes_members(config_.parts->plan);
@@ -368,13 +369,6 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   if (!changes || (is_server() && !member_.is_holding())) role_->on_peer_down(*this, peer);
   if (changes) answer_traffic();
   leave_if_stranded();
-}
-
-// What it had asked of a server without a slice; it may return, and ask again.
-void PeerState::drop_early_messages_of(Rank peer) {
-  const auto is_of_peer = [peer](const Envelope& early) { return early.from == peer; };
-  view_.early.erase(std::remove_if(view_.early.begin(), view_.early.end(), is_of_peer),
-                    view_.early.end());
 }
 
 // Where only the link is lost, the supervisor decides.
@@ -402,7 +396,6 @@ World PeerState::world() const {
   world.ranks = config_.ranks;
   world.servers = static_cast<std::int32_t>(view_.ranks.servers.size());
   world.spare = config_.ranks - config_.workers - world.servers;
-  world.members_before = static_cast<std::int32_t>(view_.ranks.members.size());
   return world;
 }
 

@@ -16,6 +16,7 @@
 #include "actors/record/trace_recorder.hpp"
 #include "actors/run/control/live_settings.hpp"
 #include "actors/run/gpu_worker.hpp"
+#include "actors/run/peer/early_messages.hpp"
 #include "actors/run/peer/local_peer.hpp"
 #include "actors/run/peer/step_meter.hpp"
 #include "actors/run/peer/view_member.hpp"
@@ -100,7 +101,7 @@ struct PeerView {
   bool awaits_state = false;      // of a rank that is ahead
   Timestamp state_at{0};          // while it does: the newest part has come, or the wait began
   PartialState state;             // of it
-  std::vector<Envelope> early;    // of the view to come, markers of cuts included
+  EarlyMessages early;            // of the view to come
   // What the supervisor wants of that view's rank, as soon as it is one.
   std::optional<TakeSnapshot> take;
   std::optional<bool> collect;  // Collect::with_model
@@ -200,14 +201,14 @@ class PeerState : public Env {
   void join_anew();
   bool exchanges_in(const InstallView& view) const;
   void scale_model(double scale);
-  void install_role(const StateDict& shared, const StateDict& own);
+  void install_role(const StateDict& shared, const StateDict& own, const TrainingRanks& before);
   void begin_in_view();
   Expected<std::shared_ptr<const SharedParts>> changed_parts(
       const std::map<std::string, std::string>& settings) const;
   std::string why_not_made(const CheckSettings& asked) const;
-  bool make_member(const InstallView& view);
+  bool make_member(const InstallView& view, const TrainingRanks& before);
   bool load_member(const InstallView& view, bool joins, const StateDict& shared,
-                   const StateDict& own);
+                   const StateDict& own, const TrainingRanks& before);
   bool resolve_open(const InstallView& view);
   bool changes_by_mean(const InstallView& view, bool joins) const;
   void merge(const InstallView& view);
@@ -215,7 +216,6 @@ class PeerState : public Env {
   bool begin_wiring(const InstallView& view);
   void begin_as_server(const InstallView& view);
   void suspend_server();
-  void drop_early_messages_of(Rank peer);
   void lose_server(const PeerLost& lost);
   void forget_messages(Rank peer);
   void leave_servers(const InstallView& view);

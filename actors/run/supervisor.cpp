@@ -161,11 +161,15 @@ void SupervisorState::on_watchdog() {
   if (checkpoints_.overdue(now(), config_.timeout)) give_up_checkpoint();
   const Duration limit =
       waits_.limit(config_.timeout, config_.first_timeout.value_or(config_.timeout));
-  if (stage_ != Stage::closing && now() - last_news_ > limit)
+  const Duration without_news = now() - last_news_;
+  if (stage_ != Stage::closing && without_news > limit)
     return fail({Errc::timeout, "no rank made progress for " + seconds_text(limit) + "; " +
                                     missing_states() + awaited() +
                                     progress_.last_steps(members_.workers()) +
                                     "; give a larger --timeout where a step takes that long"});
+  // Only the ranks know whether a state still arrives: see on_waits(). The limit may end before a
+  // wait is unusual.
+  if (stage_ != Stage::closing && without_news > limit / 2) crew_.send_to_ranks(QueryWaits{});
   watch_waits();
   watch_silence();
   watch_change();

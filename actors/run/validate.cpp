@@ -338,18 +338,6 @@ Expected<void> check_donor(const InstallView& view) {
   return {};
 }
 
-// Of the members, and of their nodes, in the view before.
-bool has_valid_positions(const InstallView& view, const World& world) {
-  const std::int32_t positions = std::max(world.workers(), world.members_before);
-  const auto are_positions = [&](const std::vector<std::int32_t>& before) {
-    return std::all_of(before.begin(), before.end(),
-                       [&](std::int32_t at) { return at >= -1 && at < positions; });
-  };
-  return view.before.size() == view.members.size() &&
-         view.nodes_before.size() == view.heads.size() && are_positions(view.before) &&
-         are_positions(view.nodes_before);
-}
-
 bool is_valid_horizon(const Horizon& h) {
   return h.steps >= 0 && h.first_step >= 0 && h.first_epoch >= 0 && h.first_epoch <= kMostEpochs &&
          h.steps_per_epoch > 0 && std::isfinite(h.steps_per_epoch) && h.planned_epochs >= 0 &&
@@ -375,9 +363,9 @@ Expected<void> check(const InstallView& view, const World& world) {
   if (auto checked = check_donor(view); !checked) return checked;
   if (view.kind > ViewKind::new_wiring) return stray("a view of no kind that exists");
   if (auto checked = check_settings("a view", view.settings); !checked) return checked;
-  if (!has_valid_positions(view, world) || !is_valid_horizon(view.horizon) ||
-      !has_valid_counts(view) || view.operations < 0 || view.first_batch < 0 ||
-      view.elapsed_ns < 0 || !(view.scale > 0) || !std::isfinite(view.scale))
+  if (!is_valid_horizon(view.horizon) || !has_valid_counts(view) || view.operations < 0 ||
+      view.first_batch < 0 || view.elapsed_ns < 0 || !(view.scale > 0) ||
+      !std::isfinite(view.scale))
     return stray("a view with invalid numbers");
   return {};
 }

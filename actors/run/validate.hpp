@@ -14,12 +14,11 @@ namespace grapevine {
 // The run that messages must fit.
 struct World {
   std::int32_t processes = 1;
-  std::int32_t ranks = 1;           // servers and spare ones included
-  std::int32_t servers = 0;         // the ranks after those that train
-  std::int64_t parameters = -1;     // d; -1: not known, and not checked
-  std::int64_t buffers = -1;        // b; -1: not known, and not checked
-  std::int32_t members_before = 0;  // of the present view, which may be of a larger run
-  std::int32_t spare = 0;           // of the ranks, the last: for servers of other wirings
+  std::int32_t ranks = 1;        // servers and spare ones included
+  std::int32_t servers = 0;      // the ranks after those that train
+  std::int64_t parameters = -1;  // d; -1: not known, and not checked
+  std::int64_t buffers = -1;     // b; -1: not known, and not checked
+  std::int32_t spare = 0;        // of the ranks, the last: for servers of other wirings
 
   std::int32_t workers() const { return ranks - servers - spare; }
   bool has_rank(Rank rank) const { return rank >= 0 && rank < ranks; }

@@ -11,6 +11,17 @@ std::optional<std::int32_t> position_of(Rank rank, const std::vector<Rank>& rank
   return static_cast<std::int32_t>(at - ranks.begin());
 }
 
+std::vector<std::int32_t> positions_before(const std::vector<Rank>& ranks,
+                                           const std::vector<Rank>& before,
+                                           const std::vector<Rank>& joining) {
+  std::vector<std::int32_t> positions;
+  for (const Rank rank : ranks) {
+    const bool joins = std::binary_search(joining.begin(), joining.end(), rank);
+    positions.push_back(joins ? -1 : position_of(rank, before).value_or(-1));
+  }
+  return positions;
+}
+
 std::vector<Rank> first_of_each_node(const std::vector<Rank>& members, std::int32_t size) {
   std::vector<Rank> heads;
   for (const Rank rank : members)
@@ -53,12 +64,7 @@ NodeChange change_nodes(std::int32_t size, const std::vector<Rank>& members,
   for (const Rank first : first_of_each_node(members, size)) {
     const auto head = std::find_if(kept.begin(), kept.end(),
                                    [&](Rank rank) { return rank / size == first / size; });
-    const auto at = head == kept.end()
-                        ? heads_before.end()
-                        : std::lower_bound(heads_before.begin(), heads_before.end(), *head);
     change.heads.push_back(head == kept.end() ? first : *head);
-    change.before.push_back(
-        at == heads_before.end() ? -1 : static_cast<std::int32_t>(at - heads_before.begin()));
     for (const Rank rank : members_of_node(members, first, size))
       if (head == kept.end() || joins(rank)) change.joining.push_back(rank);
   }

@@ -21,6 +21,12 @@ struct TrainingRanks {
 // The number of `rank` among ascending ranks, from 0; none: it is not one of them.
 std::optional<std::int32_t> position_of(Rank rank, const std::vector<Rank>& ranks);
 
+// Of each of `ranks` its position among those `before`; -1: it was none of them, or is one of
+// `joining`. All ascending.
+std::vector<std::int32_t> positions_before(const std::vector<Rank>& ranks,
+                                           const std::vector<Rank>& before,
+                                           const std::vector<Rank>& joining);
+
 // The first member of each node. `size`: R.
 std::vector<Rank> first_of_each_node(const std::vector<Rank>& members, std::int32_t size);
 // The members of the node of `rank`.
@@ -32,9 +38,8 @@ bool fits_nodes(const TrainingRanks& ranks, std::int32_t size);
 std::vector<Rank> exchanging_of(const std::vector<Rank>& ranks, const std::vector<Rank>& heads);
 
 struct NodeChange {
-  std::vector<Rank> heads;           // of the members, ascending
-  std::vector<std::int32_t> before;  // of each, its position among the heads before; -1: it joins
-  std::vector<Rank> joining;         // without a state that counts, ascending
+  std::vector<Rank> heads;    // of the members, ascending
+  std::vector<Rank> joining;  // without a state that counts, ascending
 };
 // A node keeps its head. Where that is lost, all its members join anew behind the first of them:
 // what they have is a copy of its model, and not the rest of its state. `joining`: ascending.

@@ -107,11 +107,9 @@ void add_changes_of_members(const SeedFolder& folder) {
   InstallView install;
   install.view = 2;
   install.members = {0, 1, 3};
-  install.before = {0, 1, -1};
   install.donor = 0;
   install.joining = {3};
   install.heads = {0, 3};
-  install.nodes_before = {0, -1};
   install.settings = {{"lr", "0.01"}};
   install.servers = 1;
   install.new_servers = {4};

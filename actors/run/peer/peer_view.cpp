@@ -23,6 +23,24 @@ namespace {
 
 constexpr int kSequenceBits = 40;  // of the messages of one life of a rank
 
+// The ranks of the role whose state a rank gives.
+void put_ranks(StateDict& state, const TrainingRanks& ranks) {
+  state.put_list("ranks.members", {ranks.members.begin(), ranks.members.end()});
+  if (!ranks.heads.empty()) state.put_list("ranks.heads", {ranks.heads.begin(), ranks.heads.end()});
+}
+
+Expected<TrainingRanks> ranks_in(const StateDict& state) {
+  TrainingRanks ranks;
+  const auto members = state.list("ranks.members");
+  if (!members) return members.error();
+  ranks.members.assign(members->begin(), members->end());
+  if (state.entries().count("ranks.heads") == 0) return ranks;
+  const auto heads = state.list("ranks.heads");
+  if (!heads) return heads.error();
+  ranks.heads.assign(heads->begin(), heads->end());
+  return ranks;
+}
+
 bool contains(const std::vector<Rank>& ranks, Rank rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
@@ -33,7 +51,9 @@ bool contains(const std::vector<Rank>& ranks, Rank rank) {
 // that has not been started is one that it joins. A state of the view before that is on its way is
 // still taken: until all of it has come, no message balances, and that change waits.
 void PeerState::on_hold(HoldForView hold) {
-  if (!started_) forget_losses_of(hold.arriving);
+  // What a rank that comes itself has received is of its own link, which has broken since.
+  const bool comes = !is_server() && contains(hold.arriving, config_.rank);
+  if (!started_ && !comes) forget_losses_of(hold.arriving);
   if (!member_.follows(hold)) return;
   if (!started_) begin_to_join();
   if (view_.joins) begin_numbers(hold.view);
@@ -42,8 +62,7 @@ void PeerState::on_hold(HoldForView hold) {
   view_.take.reset();  // the supervisor has given that cut up
 }
 
-// A server that is suspended, or a rank that is to come, has received the reports of their earlier
-// ends.
+// A server that is not in the present wiring has received the reports of their earlier ends.
 void PeerState::forget_losses_of(const std::vector<Rank>& arriving) {
   const auto is_of_one = [&arriving](const auto& event) {
     const auto* const lost = std::get_if<PeerLost>(&event);
@@ -122,6 +141,7 @@ void PeerState::on_install(const InstallView& view) {
   view_.install = view;
   view_.install.counts.merge(std::exchange(view_.counts, {}));
   if (behind || view_.joins) {
+    leave_servers(view);
     deal_.first_step = deal_end_;  // what this rank has taken has counted
     view_.awaits_state = true;
     view_.state_at = now();
@@ -131,7 +151,8 @@ void PeerState::on_install(const InstallView& view) {
   if (exchanges_in(view)) scale_model(view.scale);
   const StateDict shared = role_->save_shared(), own = role_->save_own();
   if (view.donor == config_.rank) send_state(view, shared, role_->save_joiner());
-  install_role(shared, own);
+  const TrainingRanks before = view_.ranks;
+  install_role(shared, own, before);
 }
 
 // In the view of the role.
@@ -183,8 +204,11 @@ void PeerState::scale_model(double scale) {
   model_.w *= scale;
 }
 
-// The new role begins, with what this rank keeps of the old one, or takes of another's.
-void PeerState::install_role(const StateDict& shared, const StateDict& own) {
+// The new role begins, with what this rank keeps of the old one, or takes of another's. `before`:
+// the ranks of the role that has saved `shared`, which need not be of the view before: its rank may
+// have lacked the state of that one.
+void PeerState::install_role(const StateDict& shared, const StateDict& own,
+                             const TrainingRanks& before) {
   const InstallView view = std::exchange(view_.install, {});
   const bool joins = view_.joins;
   // A server whose state did not come in the view of its wiring begins in a later one.
@@ -192,7 +216,8 @@ void PeerState::install_role(const StateDict& shared, const StateDict& own) {
   const bool by_mean = changes_by_mean(view, joins);
   const bool takes_mean = joins && !is_server() && (by_mean || (begins && !view_.merges));
   if (takes_mean && !merge_nothing(view, shared)) return;
-  if (!by_mean && !(begins ? begin_wiring(view) : load_member(view, joins, shared, own))) return;
+  if (!by_mean && !(begins ? begin_wiring(view) : load_member(view, joins, shared, own, before)))
+    return;
   if (view.kind == ViewKind::common_model) merge(view);
   leave_servers(view);
   view_.ranks = ranks_of(view);
@@ -215,7 +240,7 @@ void PeerState::install_role(const StateDict& shared, const StateDict& own) {
 
 // Delivers the messages of this view that arrived before its role existed.
 void PeerState::begin_in_view() {
-  for (Envelope& envelope : std::exchange(view_.early, {})) {
+  for (Envelope& envelope : view_.early.take()) {
     const Rank from = envelope.from;
     if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
       on_marker(from, marker->id);
@@ -246,10 +271,10 @@ void PeerState::begin_new_life(const InstallView& view) {
 
 // A role of the same kind, with the state of the one before.
 bool PeerState::load_member(const InstallView& view, bool joins, const StateDict& shared,
-                            const StateDict& own) {
+                            const StateDict& own, const TrainingRanks& before) {
   if (view_.merges)
     role_ = make_common_model(ranks_of(view), config_.rank, model_, {});
-  else if (!make_member(view))
+  else if (!make_member(view, before))
     return false;
   const StateDict here = StateDict(shared).for_device(device());
   const StateDict own_here = StateDict(own).for_device(device());
@@ -268,7 +293,7 @@ TrainingRanks PeerState::ranks_of(const InstallView& view) const {
   return {view.members, view.heads, servers_of(view)};
 }
 
-bool PeerState::make_member(const InstallView& view) {
+bool PeerState::make_member(const InstallView& view, const TrainingRanks& before) {
   auto parts = changed_parts(view.settings);
   if (!parts) {
     fail({Errc::failed,
@@ -281,7 +306,9 @@ bool PeerState::make_member(const InstallView& view) {
           fmt::format("rank {}: a view has not one head for each node", config_.rank)});
     return false;
   }
-  parts = parts_among(**parts, {view.before, view.horizon, view.nodes_before, view.members});
+  parts = parts_among(**parts,
+                      {positions_before(view.members, before.members, view.joining), view.horizon,
+                       positions_before(view.heads, before.heads, view.joining), view.members});
   if (parts) {
     config_.parts = *std::move(parts);
     // It may be the mean of all models, which is a new vector.
@@ -321,6 +348,7 @@ void PeerState::send_state(const InstallView& view, const StateDict& shared,
     scale_model(1 / static_cast<double>(exchanging_of(view.joining, view.heads).size() + 1));
   StateDict state;
   put_model(state);
+  put_ranks(state, view_.ranks);
   state.put_all("role", shared);
   state.put_all("joiner", joiner);
   state.mark_ready();
@@ -383,11 +411,13 @@ void PeerState::take_state_if_complete() {
   // Only now: if the rank with the result had been lost, no rank would be ahead of this one.
   if (!view_.joins && !std::exchange(view_.open_is_resolved, true)) role_->count_as_done(*this);
   const auto state = from_bytes(view_.state.take());  // its bytes are freed before it is copied
-  auto taken = state ? take_model(*state) : Expected<void>(state.error());
+  const auto before = state ? ranks_in(*state) : Expected<TrainingRanks>(state.error());
+  const auto taken = before ? take_model(*state) : Expected<void>(before.error());
   if (!taken)
     return fail({Errc::failed, fmt::format("rank {}: the state of another rank: {}", config_.rank,
                                            taken.error().message)});
-  install_role(state->under("role"), view_.joins ? state->under("joiner") : role_->save_own());
+  install_role(state->under("role"), view_.joins ? state->under("joiner") : role_->save_own(),
+               *before);
 }
 
 // Where weights carry no mass a rank that joins brings the weight 1, whatever its donor has: with

@@ -106,7 +106,7 @@ bool PeerState::begin_wiring(const InstallView& view) {
   else if (view.servers > 0)
     send_epoch_models();  // while the model is this rank's
   epochs_sent_ = std::max(epochs_sent_, is_server() ? whole_epochs(model_.epoch) : 0);
-  if (!make_member(view)) return false;
+  if (!make_member(view, view_.ranks)) return false;
   role_->take_over(optimizer);
   if (serves_with_buffers() && epochs_sent_ > 0) send_model(epochs_sent_ - 1, {});
   return true;
@@ -115,6 +115,7 @@ bool PeerState::begin_wiring(const InstallView& view) {
 // A server of a new wiring has nothing of the one before: it begins with the model of a rank that
 // trains.
 void PeerState::begin_as_server(const InstallView& view) {
+  leave_servers(view);
   view_.joins = true;
   view_.merges = false;
   role_.reset();
@@ -139,7 +140,8 @@ void PeerState::suspend_server() {
   view_.early.clear();
 }
 
-// The servers of the wiring before take no part from now on.
+// The servers of the wiring before take no part from now on. They live, and nobody reports their
+// end: a rank that waits for its state leaves them, too, or it would never agree to the next view.
 void PeerState::leave_servers(const InstallView& view) {
   for (Rank rank = first_server(); rank < config_.ranks; ++rank) {
     const bool leaves = rank != config_.rank && !serves(rank, view);

@@ -143,7 +143,7 @@ NodeChange ViewChange::changed_nodes(const Models& models) const {
     if (closed.operations == ViewClosed::kJoins) joining.push_back(rank);
   if (models.node_size > 1)
     return change_nodes(models.node_size, members_, installed_.heads, joining);
-  return {{}, {}, std::move(joining)};
+  return {{}, std::move(joining)};
 }
 
 InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, double least_epoch,
@@ -159,8 +159,6 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, d
   view.joining = std::move(nodes.joining);
   without_state_ = {view.joining.begin(), view.joining.end()};
   view.heads = std::move(nodes.heads);
-  view.before = positions_before(view.joining);
-  view.nodes_before = std::move(nodes.before);
   view.first_batch = first_batch_ = batches_.end_view(first_batch_, batch_shares());
   taken_.clear();
   Clock clock = clock_of(ahead, models, horizon, reported);
@@ -323,20 +321,6 @@ double ViewChange::epoch_of_all(const Closed& ahead, const Horizon& horizon) con
   const std::int64_t unknown = std::max<std::int64_t>(0, all + of_lost - best.counts[0]);
   const auto before = static_cast<double>(installed_.members.size());
   return known + static_cast<double>(unknown) / (horizon.steps_per_epoch * before);
-}
-
-// A member of the view before may join, too: it had not received its state yet, or its node has
-// lost its head.
-std::vector<std::int32_t> ViewChange::positions_before(const std::vector<Rank>& joining) const {
-  const std::vector<Rank>& installed = installed_.members;
-  std::vector<std::int32_t> positions;
-  for (const Rank rank : members_) {
-    const auto at = std::lower_bound(installed.begin(), installed.end(), rank);
-    const bool known = at != installed.end() && *at == rank &&
-                       std::find(joining.begin(), joining.end(), rank) == joining.end();
-    positions.push_back(known ? static_cast<std::int32_t>(at - installed.begin()) : -1);
-  }
-  return positions;
 }
 
 }  // namespace grapevine

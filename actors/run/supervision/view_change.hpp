@@ -141,7 +141,6 @@ class ViewChange {
   Clock clock_of(const Closed& ahead, const Models& models, const Horizon& horizon,
                  const std::map<Rank, Step>& reported) const;
   double epoch_of_all(const Closed& ahead, const Horizon& horizon) const;
-  std::vector<std::int32_t> positions_before(const std::vector<Rank>& joining) const;
 
   Stage stage_ = Stage::none;
   std::int64_t number_ = 0;

@@ -3,8 +3,15 @@
 #include <ATen/ATen.h>
 
 #include <utility>
+#include <variant>
 
 namespace grapevine {
+
+const Share* RunningSum::in(const Payload& payload) {
+  const auto* share = std::get_if<Share>(&payload);
+  const bool is_sum = share != nullptr && share->x.defined() && share->x.dtype() == at::kDouble;
+  return is_sum ? share : nullptr;
+}
 
 bool RunningSum::fits(const FrozenTensor& x, const FrozenTensor& model) {
   return x.defined() && x.dtype() == at::kDouble && x.sizes() == model.sizes();

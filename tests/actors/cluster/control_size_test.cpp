@@ -78,11 +78,6 @@ std::vector<Rank> some_ranks(Rank first, Rank end) {
     if (random_numbers() % 16 < remain) ranks.push_back(rank);
   return ranks;
 }
-std::vector<std::int32_t> places(std::size_t count) {
-  std::vector<std::int32_t> places(count);
-  std::generate(places.begin(), places.end(), &any_place);
-  return places;
-}
 
 std::map<std::string, std::string> settings() {
   std::map<std::string, std::string> settings;
@@ -139,8 +134,6 @@ InstallView longest<InstallView>() {
   for (const Rank rank : view.members)
     for (int count = 0; count < 1 + 2 * kMostLevels; ++count)
       view.counts[rank].push_back(any_number());
-  view.before = places(kWorkers);
-  view.nodes_before = places(kWorkers);
   view.settings = settings();
   return view;
 }

@@ -301,6 +301,17 @@ class RendezvousHostTest : public testing::Test {
     return ready;
   }
 
+  // Process 2 returns to a run that has begun: it is admitted, and its agent never answers.
+  void begin_silent_return() {
+    peers_ = 1;
+    open(3);
+    expect_start();
+    silent_ = {2};
+    Join late = join(2);
+    late.nonce = "of the silent one";
+    EXPECT_TRUE(ask(proven(late)).get().joins);
+  }
+
   // Page by page, as the process with `nonce` asks.
   Addresses all_addresses(const std::string& nonce) {
     Addresses all;
@@ -792,13 +803,7 @@ TEST_F(RendezvousHostTest, AProcessThatFailsToReturnFreesThePlace) {
 // It is stopped while it connects: its connection lasts, and others wait for its return to end.
 TEST_F(RendezvousHostTest, AProcessThatFallsSilentWhileItReturnsFreesThePlace) {
   answer_timeout_ = std::chrono::milliseconds(50);
-  peers_ = 1;
-  open(3);
-  expect_start();
-  silent_ = {2};
-  Join late = join(2);
-  late.nonce = "of the silent one";
-  EXPECT_TRUE(ask(proven(late)).get().joins);
+  begin_silent_return();
   auto returned = told_->returned.get_future();
   ASSERT_EQ(returned.wait_for(kDeadline), std::future_status::ready);
   const ProcessReturned back = returned.get();
@@ -815,13 +820,7 @@ TEST_F(RendezvousHostTest, AProcessThatFallsSilentWhileItReturnsFreesThePlace) {
 TEST_F(RendezvousHostTest, ASilentProcessThatReturnsGivesWayToOneThatWaits) {
   waited_answer_ = std::chrono::milliseconds(50);
   told_->one_at_a_time = true;
-  peers_ = 1;
-  open(3);
-  expect_start();
-  silent_ = {2};
-  Join late = join(2);
-  late.nonce = "of the silent one";
-  EXPECT_TRUE(ask(proven(late)).get().joins);
+  begin_silent_return();
   auto returned = told_->returned.get_future();
   EXPECT_NE(returned.wait_for(10 * waited_answer_), std::future_status::ready)
       << "nobody waits for a place";
@@ -951,6 +950,27 @@ TEST_F(RendezvousHostTest, ARecordedProofDoesNotCountAgain) {
   for (auto& answer : asked) EXPECT_FALSE(answer.get().refused);
   EXPECT_EQ(told_->failed.get_future().wait_for(std::chrono::seconds(0)),
             std::future_status::timeout);
+}
+
+// The user finds each reason in the log.
+TEST_F(RendezvousHostTest, AProcessWithoutTheSecretHidesNoLineAboutAnotherOne) {
+  log_.emplace();
+  secret_ = "the job's own";
+  open(3);
+  expect_start();
+  Join unknown = second_join(1);
+  unknown.version = "2";
+  unknown.proof = "none";
+  constexpr std::size_t kTimes = 100;
+  for (std::size_t i = 0; i < kTimes; ++i)
+    EXPECT_NE(refusal_of(unknown).find("does not know the secret"), std::string::npos);
+  Join old = second_join(1);
+  old.version = "2";
+  EXPECT_NE(refusal_of(proven(old)).find("runs version 2"), std::string::npos);
+  const std::vector<std::string> line = {"process 1 on elsewhere does not know the secret"};
+  EXPECT_GE(log_->count(line), 1U) << log_->text();
+  EXPECT_LT(log_->count(line), kTimes / 2) << log_->text();
+  EXPECT_EQ(log_->count({"refused: process 1 on elsewhere runs version 2"}), 1U) << log_->text();
 }
 
 TEST_F(RendezvousHostTest, ARecordedQuestionForTheJobDoesNotCountAgain) {
@@ -1473,6 +1493,20 @@ class RendezvousInVirtualTime : public VirtualActors {
     sender->send(rendezvous_, join);
     settle();
   }
+  // The agents are those of processes 1 and 2.
+  void begin_run(const std::vector<ProcessAgentActor>& agents) {
+    join(0, "first 0", ProcessAgentActor{});
+    for (const std::int32_t process : {1, 2})
+      join(process, "first " + std::to_string(process),
+           agents.at(static_cast<std::size_t>(process - 1)));
+    for (const std::int32_t process : {0, 1, 2}) {
+      Ready ready;
+      ready.process = process;
+      ready.nonce = "first " + std::to_string(process);
+      caf::anon_send(rendezvous_, ready);
+    }
+    settle();
+  }
   void pass_tenths(int tenths) {
     for (int i = 0; i < tenths; ++i) {
       scheduler_.advance_time(std::chrono::milliseconds(100));
@@ -1491,21 +1525,33 @@ TEST_F(RendezvousInVirtualTime, ASilenceDoesNotCountWhileProcessZeroStandsStill)
   const std::vector<ProcessAgentActor> agents = {system_.spawn(stand_in), system_.spawn(stand_in),
                                                  system_.spawn(silent_agent),
                                                  system_.spawn(stand_in)};
-  join(0, "first 0", ProcessAgentActor{});
-  for (const std::int32_t process : {1, 2})
-    join(process, "first " + std::to_string(process),
-         agents.at(static_cast<std::size_t>(process - 1)));
-  for (const std::int32_t process : {0, 1, 2}) {
-    Ready ready;
-    ready.process = process;
-    ready.nonce = "first " + std::to_string(process);
-    caf::anon_send(rendezvous_, ready);
-  }
-  settle();
+  begin_run(agents);
   join(2, "of the silent one", agents[2]);
   ASSERT_EQ(told_->connecting, 2);
   join(1, "of the one that waits", agents[3]);
   pass_tenths(10);
+  scheduler_.advance_time(std::chrono::seconds(2));
+  settle();
+  pass_tenths(24);
+  EXPECT_EQ(told_->returns, 0);
+  pass_tenths(3);
+  EXPECT_EQ(told_->returns, 1);
+  EXPECT_EQ(told_->connecting, 1) << "the other one has the place";
+  for (const ProcessAgentActor& agent : agents) kill(agent);
+}
+
+// Its agent answers and its main thread hangs: it keeps the others out for twice the timeout, and
+// a moment longer where process 0 stood still.
+TEST_F(RendezvousInVirtualTime, AProcessThatIsNeverReadyGivesWayToOneThatWaits) {
+  told_->one_at_a_time = true;
+  const std::vector<ProcessAgentActor> agents = {system_.spawn(stand_in), system_.spawn(stand_in),
+                                                 system_.spawn(stand_in), system_.spawn(stand_in)};
+  begin_run(agents);
+  join(2, "of the one that hangs", agents[2]);
+  ASSERT_EQ(told_->connecting, 2);
+  pass_tenths(700);
+  join(1, "of the one that waits", agents[3]);
+  pass_tenths(495);
   scheduler_.advance_time(std::chrono::seconds(2));
   settle();
   pass_tenths(24);

@@ -90,9 +90,6 @@ InstallView random_view(Random& random) {
   view.passes = view.more = true;
   for (auto* ranks : {&view.members, &view.behind, &view.joining, &view.heads, &view.new_servers})
     *ranks = random_ranks(random, random() % 9);
-  for (auto* places : {&view.before, &view.nodes_before})
-    for (std::size_t i = 0; i < view.members.size(); ++i)
-      places->push_back(static_cast<std::int32_t>(random() % 4097) - 1);
   for (const Rank rank : random_ranks(random, 1))
     for (std::uint64_t count = random() % 4; count > 0; --count)
       view.counts[rank].push_back(static_cast<std::int64_t>(random() >> (random() % 64)));
@@ -113,8 +110,7 @@ TEST_F(PackedListsTest, AViewKeepsItsRanksAndCounts) {
     EXPECT_EQ(copy.donor, 3);
     EXPECT_TRUE(copy.passes && copy.more);
     const auto lists = [](const InstallView& v) {
-      return std::tie(v.members, v.before, v.behind, v.joining, v.new_servers, v.heads,
-                      v.nodes_before, v.counts);
+      return std::tie(v.members, v.behind, v.joining, v.new_servers, v.heads, v.counts);
     };
     EXPECT_TRUE(lists(copy) == lists(view));
     const HoldForView hold{view.view, view.members, view.joining, true};
@@ -206,7 +202,6 @@ TEST_F(PackedListsTest, DamagedBytesAreRefusedOrAnotherMessage) {
   Random random(3);
   InstallView view;
   view.members = {0, 1, 3, 4, 9};
-  view.before = {0, 1, -1, 2, 3};
   view.joining = {3};
   view.counts = {{0, {7, 14, 3}}, {1, {7, 14, 0}}, {9, {6, 12, 0}}};
   EXPECT_GT(refused_of_damaged(view), 20U);

@@ -204,11 +204,19 @@ void expect_sound(const std::string& preset, const Outcome& outcome) {
   }
 }
 
-// The first state that goes to the rank that returns, in a run in which nothing else happens.
+// The first state that goes to a rank, as to the one that returns in a run in which nothing else
+// happens.
 struct Undisturbed {
   Rank donor = -1;
   std::vector<Timestamp> parts;  // when they arrive
 };
+
+Undisturbed first_state_of(Rank taker, const Outcome& outcome) {
+  for (const auto& [ends, transfer] : outcome.watch->transfers())
+    if (std::get<1>(ends) == taker) return {std::get<0>(ends), transfer.times};
+  ADD_FAILURE() << "no state went to rank " << taker;
+  return {};
+}
 
 Undisturbed undisturbed(const std::string& preset) {
   const Outcome outcome = run_watched(make_config(make_scenario(preset)));
@@ -331,6 +339,168 @@ TEST(GivenStatesRun, TheRunEndsAtAnyMoment) {
     }
     EXPECT_GT(returned, 0) << "all came too late: nothing was tested";
   }
+}
+
+// Meanwhile no rank takes a step: the others wait for the one that returns. The timeouts are longer
+// and shorter than the time after which a wait is unusual.
+TEST(GivenStatesRun, AStateThatArrivesIsProgress) {
+  for (const Duration timeout : {std::chrono::seconds(8), std::chrono::seconds(20)}) {
+    SCOPED_TRACE(testing::Message() << "timeout " << to_seconds(timeout) << " s");
+    RunConfig config = make_config(make_scenario("ar"));
+    SimConfig sim;
+    sim.world_size = config.world_size();
+    sim.network.link = {0.2, 1e-6};  // a step takes a few messages, one after the other,
+    config.state_part_bytes = 4;     // and a state hundreds of windows
+    config.world->network = std::make_shared<SimTransport>(sim, [] { return Timestamp{0}; });
+    config.world->deadline = std::chrono::seconds(600);
+    config.transport = config.world->network;
+    config.timeout = timeout;
+    config.deaths = {{kReturning, std::chrono::seconds(5)}};
+    config.returns = {{kReturning, std::chrono::seconds(7)}};
+    const Outcome outcome = run_watched(std::move(config));
+    expect_sound("ar", outcome);
+    EXPECT_EQ(outcome.result.returned, 1);
+    const std::vector<Timestamp> parts = first_state_of(kReturning, outcome).parts;
+    ASSERT_FALSE(parts.empty());
+    EXPECT_GT(parts.back() - parts.front(), 2 * timeout) << "nothing was tested";
+  }
+}
+
+// ---- to a server of a new wiring ----
+
+constexpr Rank kServer = kRanks;  // of two, the one that remains
+
+RunConfig make_config_of_fewer_servers() {
+  Scenario scenario = make_scenario("gem");
+  scenario.steps = 40;
+  scenario.set = {{"servers", "2"}};
+  RunConfig config = make_config(scenario);
+  config.deaths.clear();
+  config.returns.clear();
+  config.change =
+      [scenario](const LiveSettings& settings) -> Expected<std::shared_ptr<const SharedParts>> {
+    Scenario changed = scenario;
+    if (const auto servers = settings.find("wiring.servers"); servers != settings.end())
+      changed.set = {{"servers", servers->second}};
+    return make_run(changed).parts;
+  };
+  config.schedule = {{1, {{"wiring.servers", "1"}}}};
+  return config;
+}
+
+// The other server has no place in the next view, and lives: nobody reports its end.
+TEST(GivenStatesRun, TheRankThatGivesItToTheServerThatRemainsDiesAtEachPart) {
+  const auto observer = std::make_shared<Quiet>();
+  const Outcome usual = run_watched(make_config_of_fewer_servers(), observer);
+  expect_sound("gem", usual);
+  EXPECT_TRUE(observer->warnings.empty()) << observer->warnings.front();
+  const Undisturbed state = first_state_of(kServer, usual);
+  EXPECT_GT(state.parts.size(), 3 * StateStream::kWindow);
+  for (std::size_t part = 0; part < state.parts.size() && !HasFailure(); ++part) {
+    SCOPED_TRACE(testing::Message() << "part " << part);
+    RunConfig config = make_config_of_fewer_servers();
+    config.deaths = {{state.donor, just_after(state.parts[part])}};
+    const Outcome outcome = run_watched(std::move(config));
+    expect_sound("gem", outcome);
+    EXPECT_EQ(outcome.result.lost, std::vector<Rank>{state.donor});
+  }
+}
+
+// Rank 0 dies amid a round, whose sum some of the others have, and some lack.
+RunConfig make_losing(const std::string& preset, Duration at) {
+  Scenario scenario = make_scenario(preset);
+  scenario.set = {{"all_reduce", "ring"}};
+  RunConfig config = make_config(scenario);
+  config.deaths = {{0, at}};
+  config.returns.clear();
+  return config;
+}
+
+struct Behind {
+  std::set<Rank> ranks;          // that take the state of one that has the sum
+  std::vector<Timestamp> parts;  // when it arrives at one of them
+};
+
+Behind ranks_behind(const std::string& preset, Duration at) {
+  const Outcome outcome = run_watched(make_losing(preset, at));
+  expect_sound(preset, outcome);
+  Behind behind;
+  for (const auto& [ends, transfer] : outcome.watch->transfers()) {
+    behind.ranks.insert(std::get<1>(ends));
+    behind.parts = transfer.times;
+  }
+  return behind;
+}
+
+// Those that remain have the roles of the view before the last one, whose members are others than
+// those of the last one: each continues with its own count of gradients.
+TEST(GivenStatesRun, AllRanksThatHaveItDieAtEachPart) {
+  for (const std::string preset : {"eager-solo", "eager-majority"}) {
+    int found = 0;
+    for (int at = 40; at <= 240 && found < 4 && !HasFailure(); ++at) {
+      const Behind behind = ranks_behind(preset, milliseconds(at));
+      if (!behind.ranks.empty()) ++found;
+      for (std::size_t part = 0; part < behind.parts.size() && !HasFailure(); ++part) {
+        SCOPED_TRACE(testing::Message()
+                     << preset << ", rank 0 dies at " << at << " ms, part " << part);
+        RunConfig config = make_losing(preset, milliseconds(at));
+        for (Rank rank = 1; rank < kRanks; ++rank)
+          if (behind.ranks.count(rank) == 0)
+            config.deaths.push_back({rank, just_after(behind.parts[part])});
+        const Outcome outcome = run_watched(std::move(config));
+        expect_sound(preset, outcome);
+        EXPECT_EQ(outcome.result.lost.size(), kRanks - behind.ranks.size());
+        EXPECT_EQ(outcome.result.consensus_distance, 0);
+      }
+    }
+    EXPECT_GT(found, 0) << preset << ": no rank was behind: nothing was tested";
+  }
+}
+
+// Sees the messages of gossip that come while a state does, and which of their vectors exist.
+class SumsWatch : public StateWatch {
+ public:
+  void on_delivered(Timestamp at, const Envelope& message) override {
+    StateWatch::on_delivered(at, message);
+    const auto* sum = std::get_if<Share>(&message.payload);
+    if (sum == nullptr || message.to != kReturning || open().empty()) return;
+    ++sums;
+    const auto& vector = sum->x.read().getIntrusivePtr();
+    vectors_.insert_or_assign(vector.get(), Vector(vector));
+    const auto in_memory = std::count_if(vectors_.begin(), vectors_.end(),
+                                         [](const auto& v) { return !v.second.expired(); });
+    most_in_memory = std::max<std::int64_t>(most_in_memory, in_memory);
+  }
+
+  std::int64_t sums = 0;
+  std::int64_t most_in_memory = 0;
+
+ private:
+  using Vector = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  std::map<const c10::TensorImpl*, Vector> vectors_;
+};
+
+// Each of the others has its newest sum, and one is on its way; the rank keeps one of each.
+TEST(GivenStatesRun, RunningSumsOfOthersTakeNoMemoryMeanwhile) {
+  Scenario scenario = make_scenario("osgp");
+  scenario.set = {{"running_sums", "true"}};
+  scenario.steps = 120;
+  RunConfig config = make_config(scenario);
+  config.state_part_bytes = 32;
+  SimConfig sim;
+  sim.world_size = config.world_size();
+  sim.network.link = {20e-3, 1e-6};  // many rounds for one state
+  config.transport = config.world->network =
+      std::make_shared<SimTransport>(sim, [] { return Timestamp{0}; });
+  const auto watch = std::make_shared<SumsWatch>();
+  config.world->network->set_watch(watch);
+  const RunResult result = run_virtual(std::move(config), std::make_shared<Quiet>());
+  ASSERT_FALSE(result.error) << result.error->message;
+  expect_all_accounted(result);
+  EXPECT_EQ(result.returned, 1);
+  EXPECT_NEAR(result.weight_sum, kRanks, 1e-6) << "a sum is lost";
+  EXPECT_GT(watch->sums, 20) << "the state came soon: nothing was tested";
+  EXPECT_LE(watch->most_in_memory, 3 * (kRanks - 1));
 }
 
 // Ranks that do not wait for the one that takes the state train on between its parts.

@@ -64,12 +64,16 @@ TEST(JoinedMembersRun, EveryPresetTakesRanksBack) {
   EXPECT_GT(returned, 6 * presets) << "few ranks have returned: little was tested";
 }
 
-// A rank that returns trains with the others: where one model is replicated, to the same bits.
+// A rank that returns trains with the others: where one model is replicated, to the same bits. With
+// the model it receives their momentum.
 TEST(JoinedMembersRun, AReplicatedModelStaysOne) {
   for (const std::string preset : {"ar", "eager-solo", "local-sgd", "gtopk"})
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       SCOPED_TRACE(preset + ", seed=" + std::to_string(seed));
-      RunConfig config = make_run(make_scenario(preset, seed));
+      Scenario scenario = make_scenario(preset, seed);
+      scenario.momentum = 0.9;
+      scenario.lr = 0.02;
+      RunConfig config = make_run(scenario);
       config.deaths = {{2, milliseconds(60 + 7 * static_cast<int>(seed))}};
       config.returns = {{2, milliseconds(100)}};
       const RunResult result = run_virtual(config, std::make_shared<Quiet>());

@@ -26,13 +26,17 @@ using virtual_run_test::Scenario;
 
 constexpr std::int32_t kRanks = 5;
 
-RunConfig make_config(const std::string& preset, std::uint64_t seed) {
+Scenario make_scenario(const std::string& preset, std::uint64_t seed) {
   Scenario scenario;
   scenario.preset = preset;
   scenario.ranks = kRanks;
   scenario.seed = seed;
   scenario.steps = 40;
-  return make_run(scenario);
+  return scenario;
+}
+
+RunConfig make_config(const std::string& preset, std::uint64_t seed) {
+  return make_run(make_scenario(preset, seed));
 }
 
 bool has_left(const Quiet& observer, Rank rank) {
@@ -97,12 +101,15 @@ TEST(LeavingRanksRun, ALeaveAndADeathMeet) {
   EXPECT_GT(both, 20U);
 }
 
-// One model stays one, without the rank and with it again.
+// One model stays one, without the rank and with it again, and with it the momentum.
 TEST(LeavingRanksRun, AReplicatedModelStaysOne) {
   for (const std::string preset : {"ar", "eager-solo", "local-sgd", "gtopk"})
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       SCOPED_TRACE(preset + ", seed=" + std::to_string(seed));
-      RunConfig config = make_config(preset, seed);
+      Scenario scenario = make_scenario(preset, seed);
+      scenario.momentum = 0.9;
+      scenario.lr = 0.02;
+      RunConfig config = make_run(scenario);
       config.returns = {{2, milliseconds(120)}};
       const RunResult result = run_virtual(config, std::make_shared<Quiet>(),
                                            {{2, milliseconds(60 + 7 * static_cast<int>(seed))}});

@@ -284,7 +284,6 @@ class PeerBehind : public PeerCut {
     InstallView view;
     view.view = 1;
     view.members = {0, 1};
-    view.before = {0, 1};
     view.operations = 1;
     view.horizon = parts_->horizon.among(2, 2, 1, 0.1);
     view.donor = 1;
@@ -300,6 +299,7 @@ class PeerBehind : public PeerCut {
     StateDict state;
     state.put("model.x", model.x.read());
     state.put("model.w", 1.0);
+    state.put_list("ranks.members", {0, 1});
     state.put_all("role", role->save_shared());
     const std::vector<char> bytes = to_bytes(state);
     const auto total = static_cast<std::int64_t>(bytes.size());
@@ -340,6 +340,14 @@ TEST_F(PeerBehind, TheModelMayComeBeforeTheView) {
 class PeerThatJoins : public PeerCut {
  protected:
   PeerThatJoins() : PeerCut({}, "ar", "", false, true) {}
+  // Those that came.
+  std::vector<LinkLost> link_reports() {
+    std::vector<LinkLost> reports;
+    for (bool empty = false; !empty;)
+      self_->receive([&](const LinkLost& lost) { reports.push_back(lost); },
+                     caf::after(std::chrono::seconds(0)) >> [&] { empty = true; });
+    return reports;
+  }
 };
 
 // As a rank whose model is on a device that fails.
@@ -368,10 +376,21 @@ TEST_F(PeerThatJoins, ReportsALinkThatBrokeBeforeItsFirstView) {
   settle();
   self_->send(peer_, HoldForView{1, {0, 1}, {0}, false});
   settle();
-  std::vector<LinkLost> reports;
-  for (bool empty = false; !empty;)
-    self_->receive([&](const LinkLost& lost) { reports.push_back(lost); },
-                   caf::after(std::chrono::seconds(0)) >> [&] { empty = true; });
+  const std::vector<LinkLost> reports = link_reports();
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].reporter, 0);
+  EXPECT_EQ(reports[0].peer, 1);
+  EXPECT_EQ(reports[0].reason, "reset by a switch");
+}
+
+// As where a run is resumed that had lost both: the other rank may have heard nothing.
+TEST_F(PeerThatJoins, ReportsALinkThatBrokeToARankThatJoinsWithIt) {
+  const std::shared_ptr<Inbox> inbox = make_mailbox_inbox(peer_);
+  inbox->peer_down(1, "reset by a switch");
+  settle();
+  self_->send(peer_, HoldForView{1, {0, 1}, {0, 1}, false});
+  settle();
+  const std::vector<LinkLost> reports = link_reports();
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].reporter, 0);
   EXPECT_EQ(reports[0].peer, 1);
@@ -385,11 +404,7 @@ TEST_F(PeerThatJoins, ReportsNoLinkToARankThatHasDeparted) {
   settle();
   self_->send(peer_, HoldForView{1, {0}, {0}, false});
   settle();
-  bool reported = false;
-  for (bool empty = false; !empty;)
-    self_->receive([&](const LinkLost&) { reported = true; },
-                   caf::after(std::chrono::seconds(0)) >> [&] { empty = true; });
-  EXPECT_FALSE(reported);
+  EXPECT_TRUE(link_reports().empty());
 }
 
 TEST_F(PeerThatJoins, LeavesWithItsProcessWhereItCannotTakeTheState) {
@@ -399,7 +414,6 @@ TEST_F(PeerThatJoins, LeavesWithItsProcessWhereItCannotTakeTheState) {
   InstallView view;
   view.view = 1;
   view.members = {0, 1};
-  view.before = {-1, 1};
   view.horizon = parts_->horizon.among(1, 2, 1, 0.1);
   view.donor = 1;
   view.joining = {0};
@@ -422,6 +436,87 @@ TEST_F(PeerThatJoins, LeavesWithItsProcessWhereItCannotTakeTheState) {
   EXPECT_TRUE(ended->failed);
   EXPECT_EQ(ended->error.message.rfind("rank 0: the state of another rank: ", 0), 0U)
       << ended->error.message;
+}
+
+// Ranks 0 and 1 train beside the servers 2 and 3, of which the next wiring has the first. The test
+// is all ranks but one.
+class PeerBesideServers : public VirtualActors {
+ protected:
+  // `joins`: a run that has begun.
+  void begin(Rank rank, bool joins) {
+    QuadraticConfig quadratic;
+    quadratic.dimension = 4;
+    quadratic.ranks = 2;
+    std::shared_ptr<Compute> compute = std::move(*QuadraticCompute::make(quadratic));
+    Wiring wiring = find_preset("gem")->wiring;
+    EXPECT_TRUE(wiring.set("servers", "2"));
+    PeerConfig config;
+    config.rank = rank;
+    config.workers = 2;
+    config.ranks = 4;
+    parts_ = *make_parts(*resolve(wiring), {40, 10}, *LrSchedule::make(LrConfig{}),
+                         OptimizerConfig{}, 2);
+    config.parts = parts_;
+    config.transport = transport_;
+    config.parameters = compute->initial_parameters();
+    config.buffers = compute->initial_buffers();
+    config.worker.compute = std::move(compute);
+    config.worker.delay = *parse_delay("", 2, 1);
+    config.supervisor = played<SupervisorActor>();
+    if (joins) config.agent = played<JoiningAgentActor>();
+    config.detach_worker = false;
+    peer_ = system_.spawn(peer, config);
+    if (!joins) self_->send(peer_, StartTraining{});
+    settle();
+  }
+  ~PeerBesideServers() override { kill(peer_); }
+
+  // The rank waits for its state in the view of that wiring.
+  void await_state(Rank donor, const std::vector<Rank>& joining) {
+    self_->send(peer_, HoldForView{1, {0, 1, 2, 3}, joining, false});
+    self_->send(peer_, AskTraffic{1, 1});
+    self_->send(peer_, CloseView{1});
+    InstallView view;
+    view.view = 1;
+    view.kind = ViewKind::new_wiring;
+    view.members = {0, 1};
+    view.horizon = parts_->horizon.among(2, 2, 1, 0.1);
+    view.donor = donor;
+    view.joining = joining;
+    view.new_servers = {2};
+    view.servers = 1;
+    self_->send(peer_, view);
+    settle();
+  }
+  // The donor is lost. Whether the rank takes part in the next view, of these.
+  bool takes_part_without(Rank donor, const std::vector<Rank>& members) {
+    self_->send(peer_, PeerLost{donor, ""});
+    self_->send(peer_, HoldForView{2, members, {}, false});
+    self_->send(peer_, AskTraffic{2, 1});
+    settle();
+    bool answers = false;
+    for (bool empty = false; !empty;)
+      self_->receive([&](const Traffic& traffic) { answers = answers || traffic.view == 2; },
+                     [](const RankFailed& failed) { ADD_FAILURE() << failed.error.message; },
+                     caf::after(std::chrono::seconds(0)) >> [&] { empty = true; });
+    return answers;
+  }
+
+  const std::shared_ptr<Transport> transport_ = make_inproc_transport(4);
+  std::shared_ptr<const SharedParts> parts_;
+  PeerActor peer_;
+};
+
+// Nobody reports the end of the other server: it lives.
+TEST_F(PeerBesideServers, AServerThatWaitsForItsSliceLeavesTheOthers) {
+  begin(2, false);
+  await_state(0, {});
+  EXPECT_TRUE(takes_part_without(0, {1, 2}));
+}
+TEST_F(PeerBesideServers, ARankThatWaitsForItsStateLeavesServersToo) {
+  begin(0, true);
+  await_state(1, {0});
+  EXPECT_TRUE(takes_part_without(1, {0, 2}));
 }
 
 }  // namespace peer_test

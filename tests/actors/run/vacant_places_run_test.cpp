@@ -149,12 +149,15 @@ TEST(VacantPlacesRun, WithoutOthersItIsTheSmallerRun) {
   }
 }
 
-// Ranks of one model have it in common once others have joined.
+// Ranks of one model have it in common once others have joined, and the momentum.
 TEST(VacantPlacesRun, AReplicatedModelStaysOne) {
   for (const std::string preset : {"ar", "eager-solo", "eager-majority", "gtopk", "local-sgd"})
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       SCOPED_TRACE(preset + ", seed=" + std::to_string(seed));
-      RunConfig config = make_config(make_scenario(preset, seed), 3);
+      Scenario scenario = make_scenario(preset, seed);
+      scenario.momentum = 0.9;
+      scenario.lr = 0.02;
+      RunConfig config = make_config(scenario, 3);
       Rng rng(seed);
       add_joins(config, rng, 3, kPlaces);
       const RunResult result = run_virtual(config, std::make_shared<Quiet>());

@@ -29,20 +29,27 @@ TEST(ChangedNodes, ANodeKeepsItsHeadOrJoinsAnew) {
   // Rank 1 is lost; then all of node 1; then the head of node 2.
   NodeChange change = change_nodes(3, {0, 2, 3, 4, 5, 6, 7, 8}, heads, {});
   EXPECT_EQ(change.heads, heads);
-  EXPECT_EQ(change.before, (std::vector<std::int32_t>{0, 1, 2}));
   EXPECT_TRUE(change.joining.empty());
   change = change_nodes(3, {0, 2, 6, 7, 8}, heads, {});
   EXPECT_EQ(change.heads, (std::vector<Rank>{0, 6}));
-  EXPECT_EQ(change.before, (std::vector<std::int32_t>{0, 2}));
   change = change_nodes(3, {0, 2, 7, 8}, change.heads, {});
   EXPECT_EQ(change.heads, (std::vector<Rank>{0, 7}));
-  EXPECT_EQ(change.before, (std::vector<std::int32_t>{0, -1}));
   EXPECT_EQ(change.joining, (std::vector<Rank>{7, 8}));
   // They return: a node that lives keeps its head, also a later rank.
   change = change_nodes(3, {0, 1, 2, 4, 6, 7, 8}, change.heads, {1, 4, 6});
   EXPECT_EQ(change.heads, (std::vector<Rank>{0, 4, 7}));
-  EXPECT_EQ(change.before, (std::vector<std::int32_t>{0, -1, 1}));
   EXPECT_EQ(change.joining, (std::vector<Rank>{1, 4, 6}));
+}
+
+TEST(ChangedNodes, ARankOrNodeHasItsPositionAmongThoseBefore) {
+  using Positions = std::vector<std::int32_t>;
+  EXPECT_EQ(positions_before({0, 1, 3}, {0, 1, 2, 3}, {}), (Positions{0, 1, 3}));
+  EXPECT_EQ(positions_before({1, 2}, {0, 1, 2, 3}, {}), (Positions{1, 2}));
+  EXPECT_EQ(positions_before({0, 1, 2, 3}, {0, 1, 3}, {2}), (Positions{0, 1, -1, 2}));
+  EXPECT_EQ(positions_before({0, 1, 3}, {0, 1, 2, 3}, {3}), (Positions{0, 1, -1}))
+      << "it was among them, and joins anew";
+  EXPECT_EQ(positions_before({0, 4, 7}, {0, 7}, {4}), (Positions{0, -1, 1})) << "heads of nodes";
+  EXPECT_EQ(positions_before({}, {0, 1}, {}), Positions());
 }
 
 // The wirings of flat ranks, of 4 nodes of 2 or 3 ranks.

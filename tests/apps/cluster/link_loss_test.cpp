@@ -13,7 +13,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "net/ucx/ucx.hpp"
 #include "tests/apps/cluster/cut_link.hpp"
+#include "tests/apps/cluster/job_processes.hpp"
 #include "tests/apps/cluster/network.hpp"
 #include "tests/apps/control/control_run.hpp"
 #include "tests/apps/process.hpp"
@@ -78,6 +80,11 @@ class CutLink : public testing::TestWithParam<std::string> {
     return with({"--transport", GetParam(), "--checkpoint-every", "0.5", "--lost-after", "0"},
                 more);
   }
+  void SetUp() override {
+    if (GetParam() == "ucx" && !ucx_built_in()) GTEST_SKIP() << "UCX is not in this build";
+  }
+  // UCX's shared memory has no connection that could be cut.
+  static std::vector<std::string> environment() { return {cluster_test::kUcxBetweenHosts}; }
   // Between processes 1 and 2, once all have trained.
   static void cut(ControlledJob& job) {
     ASSERT_TRUE(job.has_begun()) << job.describe();
@@ -91,7 +98,7 @@ class CutLink : public testing::TestWithParam<std::string> {
 TEST_P(CutLink, EndsTheRunByItsNameWhereAllRanksAreNeeded) {
   for (const std::string algorithm : {"ar", "osgp"}) {
     SCOPED_TRACE(algorithm);
-    ControlledJob job(algorithm, 3, options({"--min-ranks", "3"}));
+    ControlledJob job(algorithm, 3, options({"--min-ranks", "3"}), environment());
     cut(job);
     if (HasFatalFailure() || IsSkipped()) return;
     for (std::size_t process = 0; process < 3; ++process) {
@@ -108,7 +115,7 @@ TEST_P(CutLink, EndsTheRunByItsNameWhereAllRanksAreNeeded) {
 TEST_P(CutLink, DropsTheProcessOfOneEnd) {
   for (const std::string algorithm : {"ar", "ad-psgd"}) {
     SCOPED_TRACE(algorithm);
-    ControlledJob job(algorithm, 3, options());
+    ControlledJob job(algorithm, 3, options(), environment());
     cut(job);
     if (HasFatalFailure() || IsSkipped()) return;
     ASSERT_TRUE(job.process(0).wait_for_output(" is dropped: link between ")) << job.describe();
@@ -143,7 +150,7 @@ TEST_P(CutLink, DropsTheProcessOfOneEnd) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Wires, CutLink, testing::Values("tcp", "shm"),
+INSTANTIATE_TEST_SUITE_P(Wires, CutLink, testing::Values("tcp", "ucx", "shm"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace link_loss_test

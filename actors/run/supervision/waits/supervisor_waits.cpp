@@ -1,6 +1,8 @@
 // Waits that are longer than usual: the messages of the supervisor's WaitWatch.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "actors/run/supervisor.hpp"
 #include "messages/text/number_text.hpp"
 
@@ -25,8 +27,10 @@ void SupervisorState::watch_waits() {
   if (const auto question = waits_.ask(now())) crew_.send_to_ranks(QueryWaits{*question});
 }
 
+// While a state is on its way to a rank, the others may wait for that rank, and none takes a step.
 void SupervisorState::on_waits(const WaitReport& report) {
   waits_.add(report, now());
+  last_news_ = std::max(last_news_, waits_.state_at());
   hear(report.rank);
 }
 

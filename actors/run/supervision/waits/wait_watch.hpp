@@ -54,6 +54,9 @@ class WaitWatch {
   // The number of a new question, if a wait is unusual.
   std::optional<std::int64_t> ask(Timestamp now);
   void add(const WaitReport& report, Timestamp now);
+  // The newest part of a state that came to a rank, as far as the answers say, or the beginning of
+  // its wait for it; 0: no rank has waited for one.
+  Timestamp state_at() const { return state_at_; }
 
   struct Finding {
     std::string text;               // the chain of waits
@@ -117,7 +120,7 @@ class WaitWatch {
   std::int32_t workers_ = 0;
   std::map<Rank, OfRank> ranks_;
   std::int64_t question_ = 0;
-  Timestamp state_at_{0};  // the newest part of a state came to a rank, or its wait for it began
+  Timestamp state_at_{0};  // see state_at()
   std::optional<Told> told_;
 };
 

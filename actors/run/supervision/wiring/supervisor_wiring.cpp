@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "actors/run/supervisor.hpp"
@@ -176,8 +175,6 @@ std::vector<Rank> SupervisorState::provide_servers() {
 void SupervisorState::take_nodes(InstallView& view) {
   if (config_.models.node_size > 1)
     view.heads = first_of_each_node(view.members, config_.models.node_size);
-  view.nodes_before.resize(view.heads.size());
-  std::iota(view.nodes_before.begin(), view.nodes_before.end(), 0);
   view_.set_heads(view.heads);
 }
 

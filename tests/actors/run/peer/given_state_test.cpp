@@ -95,8 +95,6 @@ class GivingRank {
     InstallView view;
     view.view = number;
     view.members = {0, 1, 2, 3};
-    for (const Rank rank : view.members)
-      view.before.push_back(std::count(joining.begin(), joining.end(), rank) > 0 ? -1 : rank);
     view.horizon = parts_->horizon.among(4, 4, 1, 0.1);
     view.donor = 0;
     view.joining = std::move(joining);
