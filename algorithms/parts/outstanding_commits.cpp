@@ -24,11 +24,12 @@ std::optional<OutstandingCommits::Outcome> OutstandingCommits::on_receipt(std::i
   return outcome;
 }
 
-std::vector<Step> OutstandingCommits::take_all() {
-  std::vector<Step> steps;
-  for (const auto& [exchange, commit] : std::exchange(open_, {}))
-    steps.insert(steps.end(), commit.steps.begin(), commit.steps.end());
-  return steps;
+std::vector<OutstandingCommits::Outcome> OutstandingCommits::take_all() {
+  std::vector<Outcome> outcomes;
+  for (auto& [exchange, commit] : open_)
+    outcomes.push_back({std::move(commit.steps), commit.refused});
+  open_.clear();
+  return outcomes;
 }
 
 void OutstandingCommits::fields(Archive& a, std::int32_t servers) {

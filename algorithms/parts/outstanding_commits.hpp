@@ -25,8 +25,8 @@ class OutstandingCommits {
   // an outstanding commit is a broken invariant.
   std::optional<Outcome> on_receipt(std::int64_t exchange, bool accepted);
   bool empty() const { return open_.empty(); }
-  // The steps of those that no answer comes for, ascending; none is outstanding any more.
-  std::vector<Step> take_all();
+  // Of those that lack an answer which does not come, by exchange; none is outstanding any more.
+  std::vector<Outcome> take_all();
 
   // `servers`: the most receipts that a commit waits for. Errors (bad_input): entries that are
   // missing or damaged.

@@ -165,6 +165,9 @@ class RoleWorld {
     lose(owed.w, FrozenTensor::copy_of(owed.x));
   }
 
+  // From here on servers hold for a change when they hear of a death: their roles are not told.
+  void let_servers_hold_first() { servers_hold_first_ = true; }
+
   // The ranks that are up continue among themselves and with `joining`, which are not: everything
   // that is on the wire arrives, and, where no member is lost, the gradients that are computed;
   // then each role is replaced by one among them, as the actors do it. `between` sees their models
@@ -246,7 +249,7 @@ class RoleWorld {
     for (Seat& seat : ranks_) seat.holds = true;
     for (const Rank server : servers())
       for (Rank dead = 0; dead < config_.ranks; ++dead)
-        if (news_.count({dead, server}) > 0) tell_of_death({dead, server});
+        if (!servers_hold_first_ && news_.count({dead, server}) > 0) tell_of_death({dead, server});
     news_.clear();
     timers_.clear();
     while (deliver_any(true)) {
@@ -298,7 +301,7 @@ class RoleWorld {
     std::vector<Rank> members = remaining;
     members.insert(members.end(), joining.begin(), joining.end());
     std::sort(members.begin(), members.end());
-    NodeChange nodes{{}, {}, joining};
+    NodeChange nodes{{}, joining};
     if (!heads_.empty()) nodes = change_nodes(parts_->plan.hierarchy, members, heads_, joining);
     Seat* donor = nullptr;
     Step first_step = 0;
@@ -573,7 +576,7 @@ class RoleWorld {
     MemberChange change;
     for (const Rank rank : members)
       change.before.push_back(contains(nodes.joining, rank) ? -1 : position_of(rank));
-    if (!heads_.empty()) change.nodes_before = nodes.before;
+    if (!heads_.empty()) change.nodes_before = positions_before(nodes.heads, heads_, nodes.joining);
     change.horizon = parts_->horizon.among(static_cast<std::int32_t>(members_.size()),
                                            static_cast<std::int32_t>(members.size()), step, epoch);
     auto parts = parts_among(*parts_, change);
@@ -850,6 +853,7 @@ class RoleWorld {
   std::multimap<std::int64_t, std::pair<Rank, TimerId>> timers_;  // by the time when they are due
   std::int64_t clock_ = 0;                                        // ns: one for each event
   std::set<Rank> stalled_;
+  bool servers_hold_first_ = false;
   std::vector<Choice> choices_;  // of one step
   Spy spy_;
   std::function<void(Envelope&)> change_;

@@ -217,9 +217,27 @@ FrozenTensor Level::numerator() const {
 std::int64_t Level::close(Env& env) {
   if (!head_ && phase_ == Phase::waiting) group_.stop_waiting(env, stamp(), model_.step);
   group_.close(env, stamp());
+  begin_with_early_shares(env);
   operations_ = inside_.close(env);
   if (head_) head_->close(env);
   return model_.step;
+}
+
+// The mean of a period may be complete at the head alone: others of the group have begun the next
+// one then. With push-sum they have given this rank a part of their steps, which nobody else has:
+// this rank has begun, too, with that part and without a step of its own. Roles with other weights
+// take back what no peer has folded.
+void Level::begin_with_early_shares(Env& env) {
+  const Plan& inside = own_group_.inside->plan;
+  const auto& next = group_.kept();
+  if (early_messages_.empty() || !next || next->last || !inside.role->keeps_mass(inside)) return;
+  period_ = next->step / kLevelTags;
+  phase_ = Phase::running;
+  z_ = next->x;
+  static_cast<void>(group_.take_kept());
+  inside_.role().restart(z_);
+  for (Envelope& envelope : std::exchange(early_messages_, {}))
+    inside_.on_message(env, std::move(envelope));
 }
 
 // Of the role inside; then kOwnCounts: this rank's mark, and the operations of the role outside.

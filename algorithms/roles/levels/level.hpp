@@ -32,11 +32,11 @@
 //   head:    x_g + 1/N (x_i - w_i z)  with the weight w_g, of the role outside
 //   others:        1/N (x_i - w_i z)  with the weight 0; N ranks have a part of the period
 //
-//   Ranks whose part the head has had already give nothing, nor do those whose last exchange others
-//   have completed: these have its result, with the local steps that they have taken since. Where
-//   the head is lost, the ranks with the newest z give that, too, with the weight 1 together. Where
-//   the heads agree, it is the result of their operation before that period, and counts if no head
-//   has a later one.
+//   Ranks whose part the head has had already give nothing but the shares of push-sum that they
+//   have of the next period. Nor do those whose last exchange others have completed: these have its
+//   result, with the local steps that they have taken since. Where the head is lost, the ranks with
+//   the newest z give that, too, with the weight 1 together. Where the heads agree, it is the
+//   result of their operation before that period, and counts if no head has a later one.
 #pragma once
 #include <memory>
 #include <optional>
@@ -107,6 +107,7 @@ class Level final : public Role, private GroupHead::Group, private NestedRole::A
     std::int64_t operations = 0;  // the most of any head's role
     double share = 1;             // in the mean, of the model of each that has their result
   };
+  void begin_with_early_shares(Env& env);
   std::int64_t period_mark() const;
   Agreed agreed_outside(const std::map<Rank, ClosedCounts>& groups) const;
   void resolve_inside(Env& env, const ClosedCounts& group);

@@ -53,6 +53,11 @@ class GemClient final : public ClientRule {
     if (figures_.measuring()) figures_.add(slice, theta.read(), s, part(proxy_), part(delta_), u);
   }
 
+  // pi is 1: without theta nothing is known of the energy that it has left.
+  at::Tensor step_in(const Slice& slice) const override {
+    return delta_.narrow(0, slice.begin, slice.size);
+  }
+
   void take(Env& env, ModelState& model, FrozenTensor theta) override {
     model.x = std::move(theta);
     env.recycle(FrozenTensor::freeze(std::exchange(delta_, at::Tensor())));

@@ -166,14 +166,17 @@ void ServerClient::use_answer(Env& env) {
 
 // Gradients count as committed or dropped once the receipts of all servers have arrived.
 void ServerClient::record_outcome(Env& env, std::int64_t exchange, bool accepted) {
-  const auto outcome = outstanding_.on_receipt(exchange, accepted);
-  if (!outcome) return;
-  if (outcome->refused && !packed_.empty() && packed_.front().keeps_refused()) {
-    resend_steps_.insert(resend_steps_.end(), outcome->steps.begin(), outcome->steps.end());
+  if (const auto outcome = outstanding_.on_receipt(exchange, accepted))
+    account_for(env, exchange, *outcome);
+}
+
+void ServerClient::account_for(Env& env, std::int64_t exchange,
+                               const OutstandingCommits::Outcome& outcome) {
+  if (outcome.refused && !packed_.empty() && packed_.front().keeps_refused()) {
+    resend_steps_.insert(resend_steps_.end(), outcome.steps.begin(), outcome.steps.end());
     return;
   }
-  record(env, outcome->refused ? EventKind::dropped : EventKind::committed, outcome->steps,
-         exchange);
+  record(env, outcome.refused ? EventKind::dropped : EventKind::committed, outcome.steps, exchange);
 }
 
 void ServerClient::record(Env& env, EventKind kind, const std::vector<Step>& steps,
@@ -211,27 +214,28 @@ void ServerClient::joiner_fields(Archive& a) {
 // ---- a change of the wiring ----
 
 // No answer is on its way. An offer in a synchronous round that is still open, of a model, comes to
-// nothing at its server: its gradients are in the model.
+// nothing at its server: its gradients are in the model. A turn may be due, of a server whose grant
+// a lost client had: no server grants one any more.
 void ServerClient::flush(Env& env) {
   const bool amid_step = phase_ == Phase::waiting && (!settings_.overlap || held_ > 0);
   if (phase_ == Phase::waiting) stop_waiting(env);
   if (answer_due_ && pulled_.complete()) use_answer(env);
+  if (!offers_models()) model_.x = FrozenTensor::freeze(uncommitted());
   answer_due_ = false;
   sent_ = {};
-  if (!offers_models()) model_.x = FrozenTensor::freeze(uncommitted());
   if (amid_step) step_done(env);
-  std::vector<Step> steps = outstanding_.take_all();
-  steps.insert(steps.end(), resend_steps_.begin(), resend_steps_.end());
+  for (const auto& outcome : outstanding_.take_all()) account_for(env, exchange_, outcome);
+  std::vector<Step> steps = std::exchange(resend_steps_, {});
   for (; held_ > 0; --held_) steps.push_back(model_.step - held_);
-  resend_steps_.clear();
   record(env, EventKind::committed, steps, exchange_);
 }
 
-// What the servers would have added for the steps since the last offer, and for what compression
-// has kept back.
+// What the servers would have added for the steps since the last offer, for one that waits for its
+// turn, and for what compression has kept back.
 at::Tensor ServerClient::uncommitted() {
   at::Tensor sum =
       held_ > 0 ? rule_->offer(model_, held_).read().clone() : at::zeros_like(model_.x.read());
+  if (takes_turns() && answer_due_) add_step_without_turn(sum);
   for (std::size_t server = 0; server < packed_.size(); ++server) {
     const at::Tensor& residual = packed_[server].residual();
     if (!residual.defined()) continue;
@@ -241,6 +245,16 @@ at::Tensor ServerClient::uncommitted() {
   }
   kernels::scale(sum, rule_->commit_factor(model_));
   return sum;
+}
+
+// In the slices of servers that have granted the turn the commit has arrived, with its receipt.
+void ServerClient::add_step_without_turn(at::Tensor& sum) const {
+  for (std::int32_t server = 0; server < servers_; ++server) {
+    if (pulled_.has(server)) continue;
+    const Slice part = slice(server);
+    at::Tensor of_server = sum.narrow(0, part.begin, part.size);
+    kernels::fold(of_server, rule_->step_in(part));
+  }
 }
 
 // The state of an optimizer that no step of this rule moves on would be an old one later.

@@ -25,6 +25,8 @@
 //   dropped: it counts with the next commit, which may hold all of it.
 // Lost and joining clients: a client keeps all that it has, and what it sent stands. One that joins
 //   begins at another's copy, with its optimizer, and holds no gradients; gem's m begins at 0.
+// Changed wirings: what the servers lack is added to the common model; of a step that waits for its
+//   turn (its server's grant was that of a lost client), delta as it is.
 // Waits: for its turn, or for the answers. Clients that take turns wait for receipts at their end
 //   alone.
 #pragma once
@@ -66,6 +68,7 @@ class ServerClient final : public TrainingRole {
   void offer(Env& env);
   void use_answer(Env& env);
   void record_outcome(Env& env, std::int64_t exchange, bool accepted);
+  void account_for(Env& env, std::int64_t exchange, const OutstandingCommits::Outcome& outcome);
   void leave(Env& env);
 
   void commit(Env& env, std::int32_t server, const Stamp& stamp, std::int64_t gradients,
@@ -75,6 +78,7 @@ class ServerClient final : public TrainingRole {
   bool takes_turns() const { return settings_.rule->takes_turns; }
   bool offers_models() const { return settings_.rule->pack == Pack::model; }
   at::Tensor uncommitted();
+  void add_step_without_turn(at::Tensor& sum) const;
   void record(Env& env, EventKind kind, const std::vector<Step>& steps, std::int64_t exchange);
   Rank rank_of(std::int32_t server) const { return ranks_ + server; }
   Slice slice(std::int32_t server) const { return slice_of(model_.x.numel(), servers_, server); }

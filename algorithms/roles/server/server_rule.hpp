@@ -31,6 +31,9 @@ class ClientRule {
   // Rules that take turns: u <- the commit to one server, whose slice of theta was granted; [k].
   virtual void commit_into(at::Tensor& u, const Slice&, const FrozenTensor& theta,
                            const ModelState& model);
+  // Rules that take turns: the part of the newest step in one server's slice, which is added to
+  // theta where no turn comes any more; [k].
+  virtual at::Tensor step_in(const Slice&) const;
   // By which a server multiplies an offer that is added to theta at `model`'s clock; where it
   // depends on its staleness, among clients of one speed.
   virtual double commit_factor(const ModelState&) const { return 1; }

@@ -21,6 +21,10 @@ void ClientRule::commit_into(at::Tensor&, const Slice&, const FrozenTensor&, con
   GRAPEVINE_CHECK(false, "a grant to a client whose rule takes no turns");
 }
 
+at::Tensor ClientRule::step_in(const Slice&) const {
+  GRAPEVINE_CHECK(false, "a client whose rule takes no turns waits for one");
+}
+
 SliceRule::Change SliceRule::change(const FrozenTensor&, const FrozenTensor& offered,
                                     std::int64_t) {
   return {offered, 1};

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/roles/levels/level_parts.hpp"
 #include "tests/sim/changing_wirings.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
@@ -191,6 +192,65 @@ TEST(ChangedLevels, SurviveALoss) {
         expect_to_end(world, config.plan);
         if (::testing::Test::HasFailure()) return;
       }
+}
+
+// Loses the last chunk that `from` sends to `to` of the mean of a period, and all that follows it.
+class BrokenLink {
+ public:
+  BrokenLink(RoleWorld& world, Rank from, Rank to, std::int64_t first_period) {
+    world.lose_where([=](const Envelope& envelope) {
+      if (envelope.from != from || envelope.to != to) return false;
+      const auto* chunk = std::get_if<Chunk>(&envelope.payload);
+      const bool is_last = chunk && chunk->operation < 0 && chunk->round >= kSize;
+      const std::int64_t period = is_last ? (-1 - chunk->operation) / kLevelTags : -1;
+      if (period_ < 0 && period >= first_period) period_ = period;
+      return period_ >= 0;
+    });
+  }
+  BrokenLink(const BrokenLink&) = delete;
+  BrokenLink& operator=(const BrokenLink&) = delete;
+  // Whose mean `to` does not get; -1: none yet.
+  std::int64_t period() const { return period_; }
+
+ private:
+  std::int64_t period_ = -1;
+};
+
+// The head has the mean of a period that another rank, short of a message of a lost one, has not,
+// and gives that rank a share of its next step: with push-sum half of it is nowhere else.
+TEST(ChangedLevels, ASharePastTheMeanThatItsReceiverLacksCounts) {
+  int seen = 0;
+  for (const Named& out : {kAgreeing[0], kOthers[1]})
+    for (const Rank receiver : {1, 2})
+      for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+        SCOPED_TRACE(out.first + ", receiver " + std::to_string(receiver) +
+                     ", seed=" + std::to_string(seed));
+        const WorldConfig config = levels_config(inside(kGossip) + out.second, seed);
+        RoleWorld world(config, own_direction);
+        const Rank lost = kSize - receiver;
+        const BrokenLink link(world, lost, receiver, static_cast<std::int64_t>(seed));
+        Step given = -1;
+        world.watch([&](const Envelope& envelope, bool delivered) {
+          const bool is_share = std::holds_alternative<Share>(envelope.payload) && !delivered;
+          if (is_share && envelope.from == 0 && envelope.to == receiver)
+            given = envelope.stamp.step;
+        });
+        world.start();
+        // A period has one step.
+        const auto is_past = [&] { return link.period() >= 0 && given > link.period(); };
+        while (!is_past() && world.event_count() < 2000 && world.step()) {
+        }
+        if (!is_past()) continue;  // the head gives in every second round
+        ++seen;
+        world.kill(lost, sim::OnTheWire::lost);
+        world.change_members();
+        // Of two ranks in one of two groups.
+        EXPECT_NEAR(share(world.z(0), 0, given), kRanks / 4.0, 1e-3)
+            << "step " << given << " of the head is not whole";
+        expect_to_end(world, config.plan);
+        if (::testing::Test::HasFailure()) return;
+      }
+  EXPECT_GE(seen, 8);
 }
 
 // Groups of groups. Where all exchanges are means, ranks that remain have whole shares; and where

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -268,6 +269,106 @@ TEST(ChangedServers, ARoundThatWaitedForALostClientIsTaken) {
     EXPECT_TRUE(std::holds_alternative<Receipt>(env.sent[i].payload));
     EXPECT_EQ(env.sent[i].to, i == 0 ? 0 : 2);
   }
+}
+
+// The section of each server whose clients take turns, by its messages.
+class Sections {
+ public:
+  explicit Sections(RoleWorld& world) {
+    world.watch([this](const Envelope& envelope, bool delivered) { see(envelope, delivered); });
+  }
+  // A client that holds a grant for which at least two others wait.
+  std::optional<Rank> waited_for() const {
+    for (const auto& [server, section] : sections_)
+      if (section.waiting >= 2) return section.holder;
+    return std::nullopt;
+  }
+
+ private:
+  struct Section {
+    std::optional<Rank> holder;
+    std::int64_t waiting = 0;
+  };
+
+  void see(const Envelope& envelope, bool delivered) {
+    const bool commits = std::holds_alternative<Commit>(envelope.payload) ||
+                         std::holds_alternative<PackedChunk>(envelope.payload);
+    if (commits && delivered) sections_[envelope.to].holder.reset();
+    const bool asks = std::holds_alternative<Ask>(envelope.payload);
+    if (asks && delivered) ++sections_[envelope.to].waiting;
+    if (!std::holds_alternative<Grant>(envelope.payload) || delivered) return;
+    sections_[envelope.from].holder = envelope.to;
+    --sections_[envelope.from].waiting;
+  }
+
+  std::map<Rank, Section> sections_;
+};
+
+constexpr std::int32_t kClients = 5;
+constexpr Step kMostSteps = 24;
+constexpr std::int64_t kSliceSize = kClients * kMostSteps;
+
+// Each gradient has an element of its own in the slice of each server.
+at::Tensor own_elements(Rank rank, Step step, const at::Tensor& z) {
+  at::Tensor g = at::zeros_like(z);
+  for (std::int64_t begin = 0; begin < z.numel(); begin += kSliceSize)
+    g[begin + rank * kMostSteps + step] = 1;
+  return g;
+}
+
+std::set<Step> committed_steps(const RoleWorld& world, Rank rank) {
+  std::set<Step> steps;
+  for (const Event& event : world.events(rank))
+    if (event.kind == EventKind::committed) steps.insert(event.stamp.step);
+  return steps;
+}
+
+// A client is lost with its grant while the servers hold for another wiring: they grant no other
+// turn. The steps of those that wait are in the common model, in the slices of all servers, once.
+TEST(ChangedServers, AStepThatWaitsForItsTurnIsInTheCommonModel) {
+  for (const Keys& keys :
+       std::vector<Keys>{{},
+                         {{"servers", "2"}},
+                         {{"servers", "3"}},
+                         {{"servers", "2"}, {"compress", "top-k"}, {"density", "0.3"}}})
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+      SCOPED_TRACE(sim::name_of(keys) + ", seed=" + std::to_string(seed));
+      WorldConfig config =
+          changing_config(sim::operator+({{"exchange", "server"}}, keys), kClients, seed);
+      config.horizon = {kMostSteps, 6};
+      config.dimension = config.plan.servers * kSliceSize;
+      RoleWorld world(config, own_elements);
+      const Sections sections(world);
+      world.start();
+      world.run_until(static_cast<std::int64_t>(20 + world.rng()() % 200));
+      while (!sections.waited_for()) ASSERT_TRUE(world.step()) << "no client waits";
+      const Rank lost = *sections.waited_for();
+      std::map<Rank, std::size_t> before;
+      for (Rank rank = 0; rank < kClients; ++rank)
+        before[rank] = committed_steps(world, rank).size();
+      world.kill(lost, OnTheWire::lost);
+      world.let_servers_hold_first();
+      world.change_wiring(sim::plan_of({{"exchange", "aggregate"}}));
+
+      const at::Tensor z = world.z(world.members().front());
+      const at::Tensor counted = z.reshape({-1, kSliceSize}) / -sim::kChangingRate;
+      std::size_t waited = 0;
+      for (const Rank rank : world.members()) {
+        EXPECT_LT(sim::distance(world.z(rank), z), 1e-6) << "rank " << rank;
+        const std::set<Step> committed = committed_steps(world, rank);
+        EXPECT_EQ(static_cast<std::int64_t>(committed.size()), world.given(rank))
+            << "a gradient of rank " << rank << " has no account";
+        if (committed.size() > before[rank]) ++waited;
+        for (Step step = 0; step < kMostSteps; ++step) {
+          const double expected = committed.count(step) > 0 ? 1 : 0;
+          const at::Tensor shares = counted.select(1, rank * kMostSteps + step);
+          EXPECT_LT((shares - expected).abs().max().item<double>(), 1e-4)
+              << "step " << step << " of rank " << rank << ", by server: " << shares;
+        }
+      }
+      EXPECT_GE(waited, 2u);
+      if (::testing::Test::HasFailure()) return;
+    }
 }
 
 }  // namespace changed_servers_test
