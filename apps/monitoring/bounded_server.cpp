@@ -170,6 +170,14 @@ BoundedServer::BoundedServer() {
   new_task_queue = [] { return new BoundedQueue; };
 }
 
+// The library unpacks a body of any size before a handler sees the request, and answers each of
+// thousands of ranges with a part of its own, as often with the whole. RFC 9110 lets a server
+// ignore ranges (14.2); a body that is packed is none that a handler understands.
+void BoundedServer::keep_plain(httplib::Request& request) {
+  request.ranges.clear();
+  request.headers.erase("Content-Encoding");
+}
+
 bool BoundedServer::process_and_close_socket(socket_t socket) {
   bool served = false;
   std::string problem = "too many connections wait";
@@ -178,7 +186,7 @@ bool BoundedServer::process_and_close_socket(socket_t socket) {
     BoundedStream stream(tls_ ? tls_->accepted(std::move(owned))
                               : tcp::make_plain_stream(std::move(owned)));
     bool closed = false;
-    served = stream.shake_hands() && process_request(stream, true, closed, nullptr);
+    served = stream.shake_hands() && process_request(stream, true, closed, keep_plain);
     problem = stream.problem();
     stream.finish();
   }

@@ -21,7 +21,8 @@ namespace grapevine {
 
 // One request a connection, in kThreads threads of its own. A request has kLongestRequest bytes and
 // arrives within kReadTimeout, with its answer it has kRequestTimeout. kMostWaiting connections
-// may wait or be served, further ones are cut off.
+// may wait or be served, further ones are cut off. Bodies are taken as they come, and answers given
+// as a whole, whatever encodings and ranges the request names.
 class BoundedServer final : public httplib::Server {
  public:
   static constexpr int kThreads = 8;
@@ -51,6 +52,7 @@ class BoundedServer final : public httplib::Server {
   void abandon() { serving_.detach(); }
 
  private:
+  static void keep_plain(httplib::Request& request);
   bool process_and_close_socket(socket_t socket) override;
 
   std::shared_ptr<const tcp::TlsContext> tls_;  // null: without TLS

@@ -61,8 +61,8 @@ bool ShmWire::make_room() {
 void ShmWire::on_greeting(Greeting& greeting) {
   Packet packet;
   for (;;) {
-    if (greeting.theirs && !greeting.own) {  // its ShmHello waits for start()
-      if (links_ == nullptr) return;
+    // Until start() its ShmHello waits, and it has nothing to send.
+    if (greeting.theirs && !greeting.own && links_ != nullptr) {
       const Expected<bool> answered = answer_hello(greeting);
       if (!answered) return refuse(greeting, answered.error().message);
     }

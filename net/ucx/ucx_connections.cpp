@@ -125,11 +125,8 @@ Engine::Link* Engine::sender_of(const Prefix& prefix) {
   if (prefix.process >= 0 && prefix.process < static_cast<std::int32_t>(links_.size()))
     link = links_[static_cast<std::size_t>(prefix.process)].get();
   if (link != nullptr && link->peer.token == prefix.token) return link;
-  if (++refused_ == 1)
-    spdlog::warn(
-        "ucx: dropped a message of a process outside this job (process {}); further ones are "
-        "dropped silently",
-        prefix.process);
+  report_refused(
+      fmt::format("dropped a message of a process outside this job (process {})", prefix.process));
   return nullptr;
 }
 
@@ -168,11 +165,8 @@ void Engine::take_return(const Prefix& prefix, const void* data, std::size_t len
       text && equal_secrets(text->proof, return_proof(job_, prefix.process, placement_.own_process,
                                                       text->address));
   if (!proven) {
-    if (++refused_ == 1)
-      spdlog::warn(
-          "ucx: refused process {}, which does not belong to this job; further ones are "
-          "refused silently",
-          prefix.process);
+    report_refused(
+        fmt::format("refused process {}, which does not belong to this job", prefix.process));
     return;
   }
   expected_.erase(prefix.process);

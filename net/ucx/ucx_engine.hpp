@@ -145,6 +145,7 @@ class Engine {
   void in_order(Link& link, std::uint64_t number, std::optional<Event> event);
   void take_effect(Link& link, Event event);
   void fail(Link& link, const std::string& why);
+  void report_refused(const std::string& what);
   // Runs the work of a callback of UCX. Nothing may be thrown through UCX, which is C: `link`, or
   // every link where that is null, is given up by the next progress() instead.
   template <class F>

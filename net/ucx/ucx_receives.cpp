@@ -31,12 +31,16 @@ ucs_status_t Engine::on_am(void* arg, const void* header, std::size_t header_len
   return is_rendezvous ? status : UCS_OK;  // UCX aborts where anything else is refused
 }
 
+// Another program may send any number of them.
+void Engine::report_refused(const std::string& what) {
+  if (++refused_ == 1) spdlog::warn("ucx: {}; further ones are dropped silently", what);
+}
+
 ucs_status_t Engine::on_active_message(const void* bytes, std::size_t size, void* data,
                                        std::size_t length, bool is_rendezvous) {
   const Expected<Prefix> prefix = read_prefix(bytes, size);
   if (!prefix) {
-    if (++refused_ == 1)
-      spdlog::warn("ucx: {}; further ones are dropped silently", prefix.error().message);
+    report_refused(prefix.error().message);
     return UCS_ERR_REJECTED;
   }
   if (prefix->kind == Kind::hello) {
@@ -45,7 +49,7 @@ ucs_status_t Engine::on_active_message(const void* bytes, std::size_t size, void
   }
   if (prefix->kind == Kind::returning) {
     if (is_rendezvous) {
-      spdlog::warn("ucx: process {} says {} bytes of itself: refused", prefix->process, length);
+      report_refused(fmt::format("a message of {} bytes in place of an address", length));
       return UCS_ERR_REJECTED;
     }
     take_return(*prefix, data, length);

@@ -143,8 +143,10 @@ void Engine::release_unfetchable() {
   last_release_ = now;
   for (Send& s : sends_)
     if (s.link->lost && s.link->same_host && s.link->endpoint == nullptr &&
-        !is_running(s.link->peer.pid))
+        !is_running(s.link->peer.pid)) {
       s.payload.clear();
+      queued_bytes_.remove(std::exchange(s.bytes, 0));
+    }
 }
 
 }  // namespace grapevine::ucx

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <zlib.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <future>
 #include <sstream>
@@ -114,6 +117,68 @@ TEST_F(ControlServerTest, GarbageAndEndlessLinesChangeNothing) {
   EXPECT_EQ(*changes_, 0);
   EXPECT_GE(log_.count({"a client is refused"}), 1U) << log_.text();
   EXPECT_LE(log_.count({"a client is refused"}), 4U) << log_.text();
+}
+
+// The memory that this process has had at most since forget_most_memory(), in bytes.
+std::uint64_t most_memory() {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind("VmHWM:", 0) == 0) return std::stoull(line.substr(6)) << 10;
+  ADD_FAILURE() << "no VmHWM";
+  return 0;
+}
+bool forget_most_memory() {
+  return (std::ofstream("/proc/self/clear_refs") << "5" << std::flush).good();
+}
+
+// That many zeros, packed by gzip.
+std::string zeros_as_gzip(std::size_t bytes) {
+  constexpr int kGzip = 16 + MAX_WBITS;
+  std::string zeros(std::size_t{64} << 10, '\0'), packed(std::size_t{64} << 10, '\0');
+  z_stream stream{};
+  EXPECT_EQ(deflateInit2(&stream, Z_BEST_COMPRESSION, Z_DEFLATED, kGzip, 8, Z_DEFAULT_STRATEGY),
+            Z_OK);
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = static_cast<uInt>(packed.size());
+  int status = Z_OK;
+  for (std::size_t left = bytes; status == Z_OK;) {
+    const std::size_t part = std::min(left, zeros.size());
+    left -= part;
+    stream.next_in = reinterpret_cast<Bytef*>(zeros.data());
+    stream.avail_in = static_cast<uInt>(part);
+    status = deflate(&stream, left == 0 ? Z_FINISH : Z_NO_FLUSH);
+  }
+  EXPECT_EQ(status, Z_STREAM_END);
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
+}
+
+// 64 MiB of zeros, packed by brotli -q 9.
+std::string zeros_as_brotli() {
+  constexpr char kPacked[] =
+      "\xcf\xff\xff\x7f\x00\x24\x00\xe2\xb1\x40\x72\xef\xff\xf9\xff\xff\x0f\x80\x04\x40"
+      "\x1c\x16\x80\xee\xfd\x3f\xff\xff\xff\x01\x90\x00\x88\xc3\x02\xd0\xbd\xff\xcf\xff"
+      "\xff\x7f\x00\x12\x00\x71\x58\x00\xba\xf7\xff";
+  return {kPacked, sizeof kPacked - 1};
+}
+
+// A request of 16 KiB, which anybody may send, would take the memory of its unpacked body.
+TEST_F(ControlServerTest, ABodyThatIsPackedIsNotUnpacked) {
+  constexpr std::size_t kLarge = std::size_t{14} << 20;
+  const std::string small = zeros_as_gzip(kLarge);
+  ASSERT_LT(small.size(), BoundedServer::kLongestRequest - 512) << "with its headers too long";
+  expect_answers();
+  if (!forget_most_memory()) GTEST_SKIP() << "/proc/self/clear_refs cannot be written";
+  const std::uint64_t before = most_memory();
+  for (const auto& [encoding, body] : std::vector<std::pair<std::string, std::string>>{
+           {"gzip", small}, {"deflate", small}, {"br", zeros_as_brotli()}})
+    EXPECT_THAT(exchange(post("/v1/stop", "Content-Encoding: " + encoding + "\r\n", body)),
+                HasSubstr(" 403 "))
+        << encoding;
+  EXPECT_LT(most_memory() - before, kLarge / 2);
+  EXPECT_FALSE(hub_->stop_requested());
+  expect_answers();
 }
 
 TEST_F(ControlServerTest, AnswersBesideManyConnections) {

@@ -22,12 +22,15 @@ inline int connect_to(int port) {
   return -1;
 }
 
-// The whole answer, headers included; empty where nobody listens.
-inline std::string http_request(int port, const std::string& method, const std::string& path) {
+// The whole answer, headers included; empty where nobody listens. `headers`: of the request, each
+// with its end of line.
+inline std::string http_request(int port, const std::string& method, const std::string& path,
+                                const std::string& headers = "") {
   const int socket = connect_to(port);
   if (socket < 0) return "";
   std::string answer;
-  const std::string request = method + " " + path + " HTTP/1.0\r\nHost: localhost\r\n\r\n";
+  const std::string request =
+      method + " " + path + " HTTP/1.0\r\nHost: localhost\r\n" + headers + "\r\n";
   if (::send(socket, request.data(), request.size(), MSG_NOSIGNAL) > 0) {
     char buffer[4096];
     for (ssize_t got = 0; (got = ::recv(socket, buffer, sizeof buffer, 0)) > 0;)

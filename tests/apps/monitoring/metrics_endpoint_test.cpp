@@ -207,6 +207,17 @@ TEST(MetricsEndpoint, TakesNothingButQuestions) {
   EXPECT_NE(http_request(endpoint->port(), "HEAD", "/metrics").find(" 200 "), std::string::npos);
 }
 
+// Else each of a thousand ranges would have a part of its own, as large as the whole.
+TEST(MetricsEndpoint, AnswersRangesWithTheWholeOnce) {
+  const auto endpoint = make_endpoint();
+  const std::string whole = http_get(endpoint->port(), "/metrics");
+  std::string header = "Range: bytes=0-";
+  for (int i = 1; i < 1000; ++i) header += ",0-";
+  const std::string answer = http_request(endpoint->port(), "GET", "/metrics", header + "\r\n");
+  EXPECT_EQ(answer.rfind("HTTP/1.1 200", 0), 0U) << answer.substr(0, 1000);
+  EXPECT_EQ(answer.size(), whole.size()) << answer.substr(0, 1000);
+}
+
 // Of the answer to a request with that header.
 std::string status_under(int port, const std::string& header) {
   const int socket = connect_to(port);

@@ -126,6 +126,37 @@ TEST(ShmHostile, BeforeTheStartTheOldestGiveWay) {
   EXPECT_TRUE(process_1.get().ok());
 }
 
+// What a connection sends after its greeting is read all the same: unread, it would wake the thread
+// without end.
+TEST(ShmHostile, BeforeTheStartAConnectionThatHasGreetedMayEnd) {
+  const LogLines log;
+  auto transport = make_shm();
+  const std::string name = socket_name(transport->address());
+  const auto greet = [&name] {
+    auto socket = shm::connect_to(name);
+    EXPECT_TRUE(socket.ok());
+    const shm::ShmHello hello = shm::make_hello(identity(1, 2));
+    EXPECT_TRUE(shm::send_packet(socket->get(), &hello, sizeof hello));
+    return *std::move(socket);
+  };
+  greet();
+  EXPECT_TRUE(log.wait_for({"shm: dropped a connection", "it closed the connection"}))
+      << log.text();
+  const FileDescriptor talks_on = greet();
+  const std::byte more{};
+  EXPECT_TRUE(shm::send_packet(talks_on.get(), &more, 1));
+  EXPECT_TRUE(log.wait_for({"shm: dropped a connection", "its greeting is damaged"})) << log.text();
+  EXPECT_TRUE(eventually([&] { return shm::has_ended(talks_on.get()); }));
+  auto process_1 = std::async(std::launch::async, [&] {
+    return shm::dial(name, identity(1, 2), 0, shm::Clock::now() + kHangDeadline, nullptr, false);
+  });
+  EXPECT_TRUE(
+      transport
+          ->connect({transport->address(), "process 1"}, one_each(0, 2), kTimeout, {kJob, nullptr})
+          .ok());
+  EXPECT_TRUE(process_1.get().ok());
+}
+
 // One that believes every proof and then gives none itself.
 TEST(ShmHostile, AWrongProofIsRefused) {
   ShmWorld world(2, 1);

@@ -10,6 +10,7 @@
 #include "net/ucx/ucx_wire.hpp"
 #include "net/ucx/ucx_worker.hpp"
 #include "tests/conformance/transport_suite.hpp"
+#include "tests/log_lines.hpp"
 #include "tests/net/ucx/failing_allocation.hpp"
 #include "tests/net/ucx/tracked_memory.hpp"
 #include "tests/net/ucx/ucx_testing.hpp"
@@ -43,17 +44,21 @@ class RawProcess {
     ASSERT_EQ(ucp_ep_create(worker_->handle(), &params, &endpoint_), UCS_OK);
   }
   // Does not wait for it to be taken: the victim may well have hung up.
-  void send(ucx::Prefix prefix, const EncodedHeader& header = {}, std::string data = {}) {
+  // `flags`: UCP_AM_SEND_FLAG_….
+  void send(ucx::Prefix prefix, const EncodedHeader& header = {}, std::string data = {},
+            std::uint32_t flags = 0) {
     prefix.process = 1;
     if (prefix.token == 0) prefix.token = kToken;
     std::vector<std::byte> bytes(sizeof prefix + header.size());
     std::memcpy(bytes.data(), &prefix, sizeof prefix);
     std::copy(header.begin(), header.end(), bytes.begin() + sizeof prefix);
-    send_raw(bytes, std::move(data));
+    send_raw(bytes, std::move(data), flags);
   }
-  void send_raw(std::vector<std::byte> header, std::string data) {
+  void send_raw(std::vector<std::byte> header, std::string data, std::uint32_t flags = 0) {
     kept_.emplace_back(std::move(header), std::move(data));
     ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = flags;
     void* request =
         ucp_am_send_nbx(endpoint_, 0, kept_.back().first.data(), kept_.back().first.size(),
                         kept_.back().second.data(), kept_.back().second.size(), &param);
@@ -276,6 +281,32 @@ TEST_F(UcxHostile, MessagesOfOtherJobsAreIgnored) {
     raw_.progress();
     return inbox_->message_count() == 1;
   }));
+  EXPECT_EQ(inbox_->down_count(1), 0);
+  raw_.send(prefix(ucx::Kind::goodbye, 1));
+  EXPECT_TRUE(eventually([&] {
+    raw_.progress();
+    return inbox_->down_count(1) == 1;
+  }));
+}
+
+class UcxHostileLogged : public UcxHostile {
+ protected:
+  void TearDown() override { victim_.reset(); }  // before the lines
+
+  const LogLines log_;
+};
+
+// A return is small: one that UCX only announces is none. Another program may send any number of
+// them, and they have one line together with all else that is refused.
+TEST_F(UcxHostileLogged, AnnouncedReturnsHaveOneLine) {
+  for (int i = 0; i < 100; ++i)
+    raw_.send(prefix(ucx::Kind::returning), {}, std::string(4096, 'x'), UCP_AM_SEND_FLAG_RNDV);
+  raw_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 0, 0)));
+  EXPECT_TRUE(eventually([&] {
+    raw_.progress();
+    return inbox_->message_count() == 1;
+  }));
+  EXPECT_EQ(log_.count({"[warning] ucx:"}), 1U) << log_.text();
   EXPECT_EQ(inbox_->down_count(1), 0);
   raw_.send(prefix(ucx::Kind::goodbye, 1));
   EXPECT_TRUE(eventually([&] {
