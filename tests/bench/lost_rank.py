@@ -9,8 +9,10 @@ undisturbed runs take turns with these. The standstill is the longest time betwe
 remaining rank, from metrics.csv, after the kill's run has left its first tenth behind. Each run has
 to end well, with produced = applied + pending + dropped + destroyed.
 
-With --ends the run needs all its processes: `launch` starts it, a random process other than the first
-is killed, and the time counts until `launch` has ended with exit code 3 and the rank in its last line.
+With --ends the run needs all its processes: `launch` starts it, a process is killed, and the time
+counts until `launch`, which waits for its last process, has ended with exit code 3 and the number of
+the killed process in its last line. N rounds kill a random process other than the first, N others
+process 0, which has the supervisor; each kind has a line for each algorithm.
 """
 import argparse
 import csv
@@ -101,7 +103,7 @@ def child_with_rank(launch, rank):
     raise SystemExit(f"launch has no process with RANK={rank}: {children}")
 
 
-def seconds_to_end(options, algorithm):
+def seconds_to_end(options, algorithm, rank):
     folder = tempfile.mkdtemp(prefix="ended-")
     out, log = os.path.join(folder, "run"), os.path.join(folder, "log")
     command = [options.grapevine, "launch", "-n", str(options.processes), "--", "train",
@@ -117,7 +119,6 @@ def seconds_to_end(options, algorithm):
                 raise SystemExit("the run does not begin: see " + log)
             time.sleep(0.002)
         time.sleep(random.uniform(0, 0.3))
-        rank = random.randrange(1, options.processes)
         began = time.monotonic()
         os.kill(child_with_rank(launch.pid, rank), signal.SIGKILL)
         launch.wait(timeout=120)
@@ -137,9 +138,14 @@ def seconds_to_end(options, algorithm):
 def print_ends(options):
     print("from the death of a process to the end of the run, s: median (least .. greatest)")
     for algorithm in options.algorithm:
-        ends = [seconds_to_end(options, algorithm) for _ in range(options.rounds)]
-        print(f"{algorithm:16} {statistics.median(ends):.2f} ({min(ends):.2f} .. {max(ends):.2f})",
-              flush=True)
+        ends = {"another process": [], "process 0": []}
+        for _ in range(options.rounds):
+            another = random.randrange(1, options.processes)
+            ends["another process"].append(seconds_to_end(options, algorithm, another))
+            ends["process 0"].append(seconds_to_end(options, algorithm, 0))
+        for killed, seconds in ends.items():
+            print(f"{algorithm:16} {killed:16} {statistics.median(seconds):.2f} "
+                  f"({min(seconds):.2f} .. {max(seconds):.2f})", flush=True)
 
 
 def main():

@@ -206,20 +206,23 @@ Expected<Checkpoint> read_files(const fs::path& folder) {
   return checkpoint;
 }
 
+void add_bytes(FileMark& mark, const void* bytes, std::size_t size) {
+  mark.crc32 =
+      static_cast<std::uint32_t>(::crc32_z(mark.crc32, static_cast<const Bytef*>(bytes), size));
+  mark.bytes += size;
+}
+
 }  // namespace
 
 FileMark mark_of(const std::vector<char>& bytes) {
-  const auto* data = reinterpret_cast<const Bytef*>(bytes.data());
-  return {bytes.size(), static_cast<std::uint32_t>(::crc32_z(0, data, bytes.size()))};
+  FileMark mark;
+  add_bytes(mark, bytes.data(), bytes.size());
+  return mark;
 }
 
 FileMark mark_of_parts(const std::vector<FrozenTensor>& parts) {
   FileMark mark;
-  for (const FrozenTensor& part : parts) {
-    mark.crc32 = static_cast<std::uint32_t>(
-        ::crc32_z(mark.crc32, static_cast<const Bytef*>(part.raw()), part.nbytes()));
-    mark.bytes += part.nbytes();
-  }
+  for (const FrozenTensor& part : parts) add_bytes(mark, part.raw(), part.nbytes());
   return mark;
 }
 

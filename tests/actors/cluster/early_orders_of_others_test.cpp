@@ -16,9 +16,9 @@
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 
-#include "actors/cluster/dial.hpp"
 #include "actors/cluster/rendezvous.hpp"
 #include "actors/run/supervisor.hpp"
+#include "tests/actors/cluster/published_supervisor.hpp"
 #include "tests/log_lines.hpp"
 
 namespace grapevine {
@@ -43,12 +43,6 @@ class Ending : public RunObserver {
 struct Process {
   Process() { configure_for_cluster(config, std::chrono::seconds(10)); }
   void start() { system = std::make_unique<caf::actor_system>(config); }
-  void find(std::uint16_t port) {
-    const auto found = dial<SupervisorActor>(
-        *system, {"it", "127.0.0.1", port, std::chrono::seconds(30), nullptr});
-    EXPECT_TRUE(found.ok());
-    if (found) supervisor = *found;
-  }
   // Each order has a sender of its own.
   void flood() const {
     for (int i = 0; i < kFlood; ++i) {
@@ -87,50 +81,35 @@ caf::behavior rank_of_run(caf::event_based_actor* self, Rank rank, SupervisorAct
 class EarlyOrdersOfOthers : public testing::Test {
  protected:
   EarlyOrdersOfOthers() {
-    configure_for_cluster(config_, std::chrono::seconds(10));
-    system_ = std::make_unique<caf::actor_system>(config_);
-    SupervisorConfig config;
-    config.ranks = 2;
-    config.parameters = 4;
-    config.buffers = 0;
-    config.observer = observer_;
-    supervisor_ = system_->spawn(supervisor, config);
-    const auto port = system_->middleman().publish(supervisor_, 0, "127.0.0.1");
-    EXPECT_TRUE(port);
     for (Process* process : {&hostile_, &member_}) {
       process->start();
-      process->find(port ? *port : std::uint16_t{0});
+      process->supervisor = supervisor_.found_by(*process->system);
     }
   }
   ~EarlyOrdersOfOthers() override {
-    caf::anon_send_exit(supervisor_, caf::exit_reason::kill);
     for (const caf::actor& actor : actors_) caf::anon_send_exit(actor, caf::exit_reason::kill);
     actors_.clear();
-    hostile_.supervisor = member_.supervisor = supervisor_ = SupervisorActor{};
+    hostile_.supervisor = member_.supervisor = SupervisorActor{};
   }
 
   // An actor of that process, as the supervisor's process knows it.
   caf::actor known_here(const caf::actor& actor) {
     const auto port = member_.system->middleman().publish(actor, 0, "127.0.0.1");
     EXPECT_TRUE(port);
-    auto found = system_->middleman().remote_actor("127.0.0.1", port ? *port : std::uint16_t{0});
+    auto found =
+        supervisor_.system().middleman().remote_actor("127.0.0.1", port ? *port : std::uint16_t{0});
     EXPECT_TRUE(found);
     return found ? *found : caf::actor{};
   }
 
   // The run begins, and its ranks have nothing to do but to give their last states.
   void begin(BeginRun crew) {
-    for (Rank rank = 0; rank < 2; ++rank) {
-      actors_.push_back(system_->spawn(rank_of_run, rank, supervisor_));
+    for (Rank rank = 0; rank < PublishedSupervisor::kRanks; ++rank) {
+      actors_.push_back(supervisor_.system().spawn(rank_of_run, rank, supervisor_.actor()));
       crew.peers.push_back(caf::actor_cast<PeerActor>(actors_.back()));
     }
-    caf::anon_send(supervisor_, crew);
-    for (Rank rank = 0; rank < 2; ++rank) {
-      StepReport step;
-      step.rank = rank;
-      caf::anon_send(supervisor_, step);
-      caf::anon_send(supervisor_, RankFinished{rank});
-    }
+    caf::anon_send(supervisor_.actor(), crew);
+    supervisor_.finish_ranks();
   }
   RunResult end() {
     auto end = observer_->end.get_future();
@@ -149,11 +128,9 @@ class EarlyOrdersOfOthers : public testing::Test {
   }
 
   const LogLines log_;  // outlives the actors
-  caf::actor_system_config config_;
-  std::unique_ptr<caf::actor_system> system_;
-  Process hostile_, member_;
   std::shared_ptr<Ending> observer_ = std::make_shared<Ending>();
-  SupervisorActor supervisor_;
+  PublishedSupervisor supervisor_{observer_};
+  Process hostile_, member_;
   std::vector<caf::actor> actors_;
 };
 

@@ -20,12 +20,12 @@
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 
-#include "actors/cluster/dial.hpp"
 #include "actors/cluster/rendezvous.hpp"
 #include "actors/run/models/evaluator.hpp"
 #include "actors/run/supervisor.hpp"
 #include "messages/codec.hpp"
 #include "tests/actors/cluster/lying_measures.hpp"
+#include "tests/actors/cluster/published_supervisor.hpp"
 #include "tests/fuzz/control_messages.hpp"
 #include "tests/log_lines.hpp"
 
@@ -153,37 +153,21 @@ PeerActor::behavior_type stand_in(PeerActor::pointer self, Rank rank, Supervisor
 class HostileProcess : public testing::Test {
  protected:
   HostileProcess() {
-    configure_for_cluster(config_, std::chrono::seconds(10));
     configure_for_cluster(hostile_config_, std::chrono::seconds(10));
     hostile_config_.add_message_type<LyingReport>("grapevine::RankReport");
     hostile_config_.add_message_type<LyingMeasures>("grapevine::RankReport");
-    system_ = std::make_unique<caf::actor_system>(config_);
     hostile_ = std::make_unique<caf::actor_system>(hostile_config_);
-    SupervisorConfig config;
-    config.ranks = 2;
-    config.parameters = 4;
-    config.buffers = 0;
-    config.observer = heard_;
-    supervisor_ = system_->spawn(supervisor, config);
     BeginRun crew;
-    for (Rank rank = 0; rank < 2; ++rank)
-      crew.peers.push_back(system_->spawn(stand_in, rank, supervisor_));
+    for (Rank rank = 0; rank < PublishedSupervisor::kRanks; ++rank)
+      crew.peers.push_back(supervisor_.system().spawn(stand_in, rank, supervisor_.actor()));
     peers_ = crew.peers;
-    caf::anon_send(supervisor_, crew);
-    const auto port = system_->middleman().publish(supervisor_, 0, "127.0.0.1");
-    EXPECT_TRUE(port);
-    const auto found = dial<SupervisorActor>(
-        *hostile_,
-        {"it", "127.0.0.1", port ? *port : std::uint16_t{0}, std::chrono::seconds(30), nullptr});
-    EXPECT_TRUE(found.ok());
-    if (found) victim_ = caf::actor_cast<caf::actor>(*found);
+    caf::anon_send(supervisor_.actor(), crew);
+    victim_ = caf::actor_cast<caf::actor>(supervisor_.found_by(*hostile_));
   }
   ~HostileProcess() override {
     victim_ = nullptr;
     for (const PeerActor& peer : peers_) caf::anon_send_exit(peer, caf::exit_reason::user_shutdown);
     peers_.clear();
-    caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
-    supervisor_ = SupervisorActor{};
   }
 
   template <class Message>
@@ -193,12 +177,7 @@ class HostileProcess : public testing::Test {
 
   // The last message of the hostile process is accepted: a step in the name of rank 1.
   RunResult end_in_order() {
-    for (Rank rank = 0; rank < 2; ++rank) {
-      StepReport step;
-      step.rank = rank;
-      caf::anon_send(supervisor_, step);
-      caf::anon_send(supervisor_, RankFinished{rank});
-    }
+    supervisor_.finish_ranks();
     auto end = heard_->end.get_future();
     if (end.wait_for(kDeadline) == std::future_status::ready) return end.get();
     ADD_FAILURE() << "the run does not end";
@@ -232,10 +211,10 @@ class HostileProcess : public testing::Test {
   }
 
   const LogLines log_;  // outlives the actors
-  caf::actor_system_config config_, hostile_config_;
-  std::unique_ptr<caf::actor_system> system_, hostile_;
   std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
-  SupervisorActor supervisor_;
+  PublishedSupervisor supervisor_{heard_};
+  caf::actor_system_config hostile_config_;
+  std::unique_ptr<caf::actor_system> hostile_;
   std::vector<PeerActor> peers_;
   caf::actor victim_;        // as the hostile process knows it
   std::size_t awaited_ = 0;  // steps of await_victim()
@@ -301,8 +280,8 @@ TEST_F(HostileProcess, LongListsHaveNoEffect) {
     std::iota(ranks.begin(), ranks.end(), 0);
     attack(HoldForView{1, ranks, ranks, true});
     InstallView view;
-    view.members = view.before = view.behind = view.joining = ranks;
-    view.heads = view.nodes_before = view.new_servers = ranks;
+    view.members = view.behind = view.joining = ranks;
+    view.heads = view.new_servers = ranks;
     RankFigures figures;
     for (const Rank rank : ranks) {
       view.counts[rank] = {};
