@@ -130,13 +130,13 @@ class BoundedStream final : public httplib::Stream {
 // as refused.
 class BoundedQueue final : public httplib::TaskQueue {
  public:
-  static bool refuses() { return refuses_; }
+  static bool refuses() { return refusing; }
 
   void enqueue(std::function<void()> serve) override {
     if (waiting_->fetch_add(1) >= BoundedServer::kMostWaiting) {
-      refuses_ = true;
+      refusing = true;
       serve();
-      refuses_ = false;
+      refusing = false;
       --*waiting_;
       return;
     }
@@ -148,13 +148,13 @@ class BoundedQueue final : public httplib::TaskQueue {
   void shutdown() override { threads_.shutdown(); }
 
  private:
-  static thread_local bool refuses_;
+  static thread_local bool refusing;
   const std::shared_ptr<std::atomic<std::size_t>> waiting_ =
       std::make_shared<std::atomic<std::size_t>>(0);
   httplib::ThreadPool threads_{BoundedServer::kThreads};
 };
 
-thread_local bool BoundedQueue::refuses_ = false;
+thread_local bool BoundedQueue::refusing = false;
 
 // The system's text, and what to do about it: the host or the port is wrong.
 Error why_not(const ListenAddress& address, int error) {
@@ -182,7 +182,9 @@ bool BoundedServer::process_and_close_socket(socket_t socket) {
   bool served = false;
   std::string problem = "too many connections wait";
   FileDescriptor owned(socket);
-  if (!BoundedQueue::refuses()) {
+  if (BoundedQueue::refuses()) {
+    ::shutdown(owned.get(), SHUT_RDWR);
+  } else {
     BoundedStream stream(tls_ ? tls_->accepted(std::move(owned))
                               : tcp::make_plain_stream(std::move(owned)));
     bool closed = false;
@@ -190,7 +192,6 @@ bool BoundedServer::process_and_close_socket(socket_t socket) {
     problem = stream.problem();
     stream.finish();
   }
-  if (owned.get() >= 0) ::shutdown(owned.get(), SHUT_RDWR);
   if (!served && !problem.empty() && cut_off_) cut_off_(problem);
   return served;
 }
