@@ -50,8 +50,8 @@ TEST(EarlyMessages, TheNewestRunningSumOfEachSenderIsKept) {
 TEST(EarlyMessages, ASumThatWasOvertakenOrCameTwiceIsLeftOut) {
   EarlyMessages early;
   early.add(from(1, sum(5)));
-  early.add(from(1, sum(4)));
   early.add(from(1, sum(5)));
+  early.add(from(1, sum(4)));
   early.add(from(2, sum(3)));
   EXPECT_EQ(texts(early.take()), (Texts{"1 share 5", "2 share 3"}));
 }
