@@ -54,16 +54,15 @@ std::string same_number() {
 
 using Found = std::tuple<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>;
 
-// `receiver`: the broker of the middleman, which answers `message` with what is found.
-template <class Receiver>
-Expected<Found> ask_for_actor(caf::actor_system& system, const Receiver& receiver,
-                              const caf::message& message, const DialConfig& config,
-                              Duration timeout) {
+// The broker of the middleman answers `message` with what is found.
+Expected<Found> ask_for_actor(caf::actor_system& system, const caf::message& message,
+                              const DialConfig& config, Duration timeout) {
   auto answered = std::make_shared<std::promise<Expected<Found>>>();
   std::future<Expected<Found>> answer = answered->get_future();
-  const auto untyped = caf::actor_cast<caf::actor>(receiver);
+  const auto broker = caf::actor_cast<caf::actor>(
+      system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP")));
   const caf::actor asker = system.spawn([=](caf::event_based_actor* self) {
-    self->request(untyped, timeout, message)
+    self->request(broker, timeout, message)
         .then(
             [answered](const caf::node_id& node, const caf::strong_actor_ptr& actor,
                        const std::set<std::string>& interface) {
@@ -103,11 +102,15 @@ Expected<StreamPtr> plain_stream(FileDescriptor socket, const DialConfig& config
   return std::move(greeted->stream);
 }
 
+// No other credentials have streams that hold bytes.
+bool uses_tls(const DialConfig& config) {
+  return config.credentials && config.credentials->buffers();
+}
+
 // A listener with TLS is silent until it is greeted, and ends a connection with another greeting.
 // A new connection shows whether it is one.
 Error with_tls_explained(Error why, const DialConfig& config, const TimeLeft& left) {
-  const bool has_tls = config.credentials && config.credentials->buffers();
-  if (has_tls || why.code == Errc::protocol || why.code == Errc::failed) return why;
+  if (uses_tls(config) || why.code == Errc::protocol || why.code == Errc::failed) return why;
   auto listens =
       tcp::probe(config.host, config.port, std::min(kProbeTimeout, left()), config.cancelled);
   if (!listens || !tcp::answers_with_tls(std::move(listens->socket),
@@ -127,15 +130,12 @@ Expected<Found> find(caf::actor_system& system, const DialConfig& config, const 
                        std::min(kGreetingTimeout, left()), config.cancelled, *config.credentials)
           : plain_stream(std::move(listens->socket), config, left);
   if (!stream) return with_tls_explained(stream.error(), config, left);
-  const bool buffers = config.credentials && config.credentials->buffers();
-  const auto scribe = make_stream_scribe(
-      system, *std::move(stream),
-      {BaspGuard::First::greeting_of_accepting_side, buffers, std::make_shared<LogLimits>()});
+  const auto scribe = make_stream_scribe(system, *std::move(stream),
+                                         {BaspGuard::First::greeting_of_accepting_side,
+                                          uses_tls(config), std::make_shared<LogLimits>()});
   if (!scribe) return Error{Errc::io, "no descriptor is free"};
-  return ask_for_actor(system,
-                       system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP")),
-                       caf::make_message(caf::connect_atom::value, scribe, config.port), config,
-                       std::min(kGreetingTimeout, left()));
+  return ask_for_actor(system, caf::make_message(caf::connect_atom::value, scribe, config.port),
+                       config, std::min(kGreetingTimeout, left()));
 }
 
 Expected<caf::strong_actor_ptr> dial_once(caf::actor_system& system, const DialConfig& config,

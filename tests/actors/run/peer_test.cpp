@@ -348,6 +348,19 @@ class PeerThatJoins : public PeerCut {
                      caf::after(std::chrono::seconds(0)) >> [&] { empty = true; });
     return reports;
   }
+  // The link to rank 1 breaks before the first view, in which `arriving` arrive.
+  void expect_report_of_link(const std::vector<Rank>& arriving) {
+    const std::shared_ptr<Inbox> inbox = make_mailbox_inbox(peer_);
+    inbox->peer_down(1, "reset by a switch");
+    settle();
+    self_->send(peer_, HoldForView{1, {0, 1}, arriving, false});
+    settle();
+    const std::vector<LinkLost> reports = link_reports();
+    ASSERT_EQ(reports.size(), 1U);
+    EXPECT_EQ(reports[0].reporter, 0);
+    EXPECT_EQ(reports[0].peer, 1);
+    EXPECT_EQ(reports[0].reason, "reset by a switch");
+  }
 };
 
 // As a rank whose model is on a device that fails.
@@ -370,31 +383,11 @@ TEST_F(PeerThatJoins, LeavesWithItsProcessWhereAMessageCannotBeCopied) {
 }
 
 // The other rank does not know this one yet: its own report of the link counts for nothing.
-TEST_F(PeerThatJoins, ReportsALinkThatBrokeBeforeItsFirstView) {
-  const std::shared_ptr<Inbox> inbox = make_mailbox_inbox(peer_);
-  inbox->peer_down(1, "reset by a switch");
-  settle();
-  self_->send(peer_, HoldForView{1, {0, 1}, {0}, false});
-  settle();
-  const std::vector<LinkLost> reports = link_reports();
-  ASSERT_EQ(reports.size(), 1U);
-  EXPECT_EQ(reports[0].reporter, 0);
-  EXPECT_EQ(reports[0].peer, 1);
-  EXPECT_EQ(reports[0].reason, "reset by a switch");
-}
+TEST_F(PeerThatJoins, ReportsALinkThatBrokeBeforeItsFirstView) { expect_report_of_link({0}); }
 
 // As where a run is resumed that had lost both: the other rank may have heard nothing.
 TEST_F(PeerThatJoins, ReportsALinkThatBrokeToARankThatJoinsWithIt) {
-  const std::shared_ptr<Inbox> inbox = make_mailbox_inbox(peer_);
-  inbox->peer_down(1, "reset by a switch");
-  settle();
-  self_->send(peer_, HoldForView{1, {0, 1}, {0, 1}, false});
-  settle();
-  const std::vector<LinkLost> reports = link_reports();
-  ASSERT_EQ(reports.size(), 1U);
-  EXPECT_EQ(reports[0].reporter, 0);
-  EXPECT_EQ(reports[0].peer, 1);
-  EXPECT_EQ(reports[0].reason, "reset by a switch");
+  expect_report_of_link({0, 1});
 }
 
 // A process that had departed before is none of a broken link.

@@ -161,15 +161,7 @@ TEST_F(PublishedActor, AProcessWithoutTlsIsToldSo) {
 
 TEST_F(PublishedActor, AProcessWithTlsIsToldThatTheOtherHasNone) {
   Side plain(nullptr);
-  const Echo actor = plain.system->spawn(echo);
-  const auto port = publish_actor(*plain.system, actor, {"127.0.0.1", 0, nullptr});
-  ASSERT_TRUE(port.ok());
-  const auto found = there_.find(*port);
-  ASSERT_FALSE(found.ok());
-  EXPECT_EQ(found.error().code, Errc::protocol);
-  EXPECT_NE(found.error().message.find("does not speak TLS"), std::string::npos)
-      << found.error().message;
-  caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
+  expect_refused_by(plain, "does not speak TLS");
 }
 
 TEST_F(PublishedActor, AnAddressInUseIsAnError) {

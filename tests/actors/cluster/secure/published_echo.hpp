@@ -169,6 +169,17 @@ class PublishedEcho : public testing::Test {
     EXPECT_EQ(another.ask(*found, "new"), "new");
     *found = Echo{};
   }
+  // `there_` finds no actor that `listens` publishes, is told why, and tries only once.
+  void expect_refused_by(Side& listens, const std::string& why) {
+    const Echo actor = listens.system->spawn(echo);
+    const auto port = publish_actor(*listens.system, actor, {"127.0.0.1", 0, listens.credentials});
+    ASSERT_TRUE(port.ok());
+    const auto found = there_.find(*port);
+    ASSERT_FALSE(found.ok());
+    EXPECT_EQ(found.error().code, Errc::protocol);
+    EXPECT_NE(found.error().message.find(why), std::string::npos) << found.error().message;
+    caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
+  }
   // ---- connections that send no message, to ports with and without credentials. `is_ended`:
   // whether the port has ended one.
 

@@ -102,27 +102,12 @@ TEST_F(SecretPort, OtherBytesEndTheirConnectionBeforeCafReadsThem) {
 
 TEST_F(SecretPort, AListenerWithoutASecretIsNotOfTheSameJob) {
   Side plain;
-  const Echo actor = plain.system->spawn(echo);
-  const auto port = publish_actor(*plain.system, actor, {"127.0.0.1", 0, nullptr});
-  ASSERT_TRUE(port.ok());
-  const auto found = there_.find(*port);
-  ASSERT_FALSE(found.ok());
-  EXPECT_EQ(found.error().code, Errc::protocol);
-  EXPECT_NE(found.error().message.find("the secret differs: it asks for none"), std::string::npos)
-      << found.error().message;
-  caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
+  expect_refused_by(plain, "the secret differs: it asks for none");
 }
 
 TEST_F(SecretPort, AListenerWithTlsIsRecognised) {
   Side tls(authority_context_);
-  const Echo actor = tls.system->spawn(echo);
-  const auto port = publish_actor(*tls.system, actor, {"127.0.0.1", 0, tls.credentials});
-  ASSERT_TRUE(port.ok());
-  const auto found = there_.find(*port);
-  ASSERT_FALSE(found.ok());
-  EXPECT_EQ(found.error().code, Errc::protocol);
-  EXPECT_NE(found.error().message.find("it uses TLS"), std::string::npos) << found.error().message;
-  caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
+  expect_refused_by(tls, "it uses TLS");
 }
 
 }  // namespace secret_port_test
