@@ -204,14 +204,16 @@ void Engine::start(Receive& r) {
   param.cb.recv_am = on_received;
   param.user_data = &r;
   param.datatype = r.buffers.datatype();
+  // Counted first: UCX may report the loss of the link from within this call, and then the receive
+  // has no link any more. on_received() takes it off again.
+  ++r.link->receiving;
   // From here on the descriptor is UCX's, even where this fails.
   const ucs_status_ptr_t request =
       ucp_am_recv_data_nbx(worker_->handle(), std::exchange(r.descriptor, nullptr),
                            r.buffers.pointer(), r.buffers.count(), &param);
-  if (UCS_PTR_IS_PTR(request))
-    ++r.link->receiving;  // until on_received()
-  else
-    received(r, UCS_PTR_RAW_STATUS(request));
+  if (UCS_PTR_IS_PTR(request)) return;
+  if (r.link != nullptr) --r.link->receiving;
+  received(r, UCS_PTR_RAW_STATUS(request));
 }
 
 void Engine::on_received(void* request, ucs_status_t status, std::size_t, void* user_data) {

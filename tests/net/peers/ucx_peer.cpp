@@ -4,6 +4,7 @@
 //   echo   sends everything back
 //   sink   takes everything; says "taken" at the first message
 //   flood  sends rank 0 large messages without end; says "flooding"
+//   stream sends rank 0 many messages that UCX announces before it sends them
 //   leave  sends rank 0 kLeaving numbered messages, one of them large, and ends
 // All but `leave` end when rank 0 is down.
 #include <ATen/ops/zeros.h>
@@ -82,6 +83,10 @@ int run(const std::string& folder, const Placement& where, const std::string& sc
     for (std::int32_t i = 0; i < 500; ++i) send(**transport, rank, i, data);
     std::printf("flooding\n");
     std::fflush(stdout);
+  }
+  if (scenario == "stream") {
+    const FrozenTensor data = zeros(kAnnouncedBytes);
+    for (std::int32_t i = 0; i < kStreamed; ++i) send(**transport, rank, i, data);
   }
   inbox->wait();
   return 0;

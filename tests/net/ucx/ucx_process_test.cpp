@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/apps/cluster/cut_link.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/conformance/transport_suite.hpp"
 #include "tests/net/ucx/tracked_memory.hpp"
@@ -142,6 +143,30 @@ TEST_P(UcxProcesses, ASenderIsKilledWhileItSendsPayload) {
   peer_is_dead();
   EXPECT_TRUE(counts_up(inbox_->messages_from(1)));
   transport_.reset();
+}
+
+// UCX may notice it while this process asks it for the next payload, or between two payloads: each
+// round is at another moment.
+TEST(UcxCutLink, IsLostWhileItsPayloadsArrive) {
+  if (!ucx_built_in()) GTEST_SKIP() << "built without UCX: install libucx-dev";
+  constexpr int kRounds = 20;
+  for (int round = 0; round < kRounds; ++round) {
+    const TemporaryDirectory folder;
+    ProcessOptions options;
+    options.program = GRAPEVINE_UCX_PEER;
+    options.timeout = std::chrono::minutes(5);
+    Process peer({folder.path().string(), "1", "2", "other", "stream"}, options);
+    auto made = FileRendezvous(folder.path()).meet(loopback_options(), placement(0, 2, false));
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    const auto inbox = std::make_shared<RecordingInbox>();
+    ASSERT_TRUE((*made)->attach(0, inbox).ok());
+    ASSERT_TRUE(inbox->wait_messages(static_cast<std::size_t>(1 + 7 * round)));
+    ASSERT_GT(cluster_test::cut_links(::getpid(), peer.pid()), 0) << "round " << round;
+    ASSERT_TRUE(inbox->wait_down(1)) << "round " << round;
+    EXPECT_TRUE(counts_up(inbox->messages_from(1))) << "round " << round;
+    EXPECT_TRUE(inbox->arrivals().back().is_down) << "round " << round;
+    peer.signal(SIGKILL);
+  }
 }
 
 // Its memory is not given out again while hardware may write it.

@@ -17,6 +17,8 @@ namespace grapevine {
 
 inline constexpr std::int32_t kLeaving = 1000;  // messages
 inline constexpr std::int64_t kLargeBytes = 64 << 20;
+inline constexpr std::int32_t kStreamed = 20'000;  // messages
+inline constexpr std::int64_t kAnnouncedBytes = 200'000;
 
 inline UcxOptions loopback_options() {
   UcxOptions options;
