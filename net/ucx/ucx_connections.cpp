@@ -159,7 +159,8 @@ void Engine::take_return(const Prefix& prefix, const void* data, std::size_t len
     if (!place->returns) answer_hello(*place);
     return;
   }
-  if (expected_.count(prefix.process) == 0) return;
+  // After our goodbye it would wait for another one.
+  if (saying_goodbye_ || expected_.count(prefix.process) == 0) return;
   const Expected<ReturnText> text = unpack_return(data, length);
   const bool proven =
       text && equal_secrets(text->proof, return_proof(job_, prefix.process, placement_.own_process,

@@ -98,10 +98,10 @@ void Engine::on_endpoint_error(void* arg, ucp_ep_h, ucs_status_t status) {
 }
 
 void Engine::fail_overwhelmed() {
+  overwhelmed_ = false;  // first: a link may fail once more
   for (const auto& link : links_)
     if (link != nullptr && std::exchange(link->overwhelmed, false))
       fail(*link, std::string(kErrorHere) + "no memory for a message");
-  overwhelmed_ = false;
 }
 
 void Engine::fail(Link& link, const std::string& why) {
@@ -124,6 +124,10 @@ void Engine::lose(std::int32_t process) {
   expected_.erase(process);
   for (int rounds = 0, vain = 0; rounds < kProgressRoundsAtMost && vain < kVainPolls; ++rounds)
     vain = ucp_worker_progress(worker_->handle()) == 0 ? vain + 1 : 0;
+  // Its return, too, was only a message that has arrived.
+  back_.erase(std::remove_if(back_.begin(), back_.end(),
+                             [&](const auto& back) { return back.first == process; }),
+              back_.end());
   if (links_[static_cast<std::size_t>(process)] == nullptr) {  // it has no link here
     events_.emplace_back(ProcessLeft{process, ""});
     return;

@@ -48,6 +48,7 @@ TEST(FuzzCorpus, TraceFile) { replay("trace_file", &fuzz_one_trace_file); }
 TEST(FuzzCorpus, Control) { replay("control", &fuzz_one_control); }
 TEST(FuzzCorpus, Checkpoint) { replay("checkpoint", &fuzz_one_checkpoint); }
 TEST(FuzzCorpus, Data) { replay("data", &fuzz_one_data); }
+TEST(FuzzCorpus, OwnData) { replay("own_data", &fuzz_one_own_data); }
 
 TEST(FuzzCorpus, IsSmall) {
   constexpr std::uintmax_t kMostCorpusBytes = 200'000;

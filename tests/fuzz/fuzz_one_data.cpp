@@ -1,10 +1,8 @@
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "apps/zoo/data/images/image_file.hpp"
-#include "apps/zoo/data/makers.hpp"
-#include "tests/fuzz/fuzz_targets.hpp"
+#include "tests/fuzz/data_property.hpp"
 #include "tests/fuzz/scratch_file.hpp"
 
 namespace grapevine {
@@ -30,19 +28,6 @@ class DataFolder {
  private:
   const fuzzing::ScratchFolder folder_{"data"};
 };
-
-void check_data_set(const MadeDataSet& made) {
-  if (!made) return check_one_line(made.error());
-  const DataInfo& info = (*made)->info();
-  const auto batch = (*made)->batch(Split::train, {0, info.train_size - 1}, 1);
-  GRAPEVINE_CHECK(batch.ok(), batch.error().message);
-  std::vector<std::int64_t> shape = {2};
-  shape.insert(shape.end(), info.sample_shape.begin(), info.sample_shape.end());
-  GRAPEVINE_CHECK(batch->input.sizes() == shape, "a batch of another shape");
-  GRAPEVINE_CHECK(batch->target.min().item<std::int64_t>() >= 0 &&
-                      batch->target.max().item<std::int64_t>() < info.classes,
-                  "a label beyond the classes");
-}
 
 // Small ones alone: the size that a header states is bounded by ImageFile::kMaxPixels.
 void check_image(const std::string& path) {
@@ -90,23 +75,23 @@ void fuzz_one_data(const std::uint8_t* data, std::size_t size) {
   switch (data[0] % 8) {
     case 0:
       folder.first.fill(bytes);
-      return check_data_set(make_text(folder.first.path(), {}));
+      return fuzzing::check_data_set(make_text(folder.first.path(), {}));
     case 1: {
       // The images, then eight bytes and one for each image.
       const std::size_t labels = bytes.size() <= 24 ? 0 : 8 + (bytes.size() - 24) / 785;
       folder.first.fill(bytes.substr(0, bytes.size() - labels));
       folder.second.fill(bytes.substr(bytes.size() - labels));
-      return check_data_set(make_mnist(folder.path(), {}));
+      return fuzzing::check_data_set(make_mnist(folder.path(), {}));
     }
     case 2:
       folder.first.fill(bytes);
-      return check_data_set(make_cifar10(folder.path(), {}));
+      return fuzzing::check_data_set(make_cifar10(folder.path(), {}));
     case 4:
       folder.first.fill(cifar10_of(bytes));
-      return check_data_set(make_cifar10(folder.path(), {}));
+      return fuzzing::check_data_set(make_cifar10(folder.path(), {}));
     case 5:
       fill_mnist(folder, bytes);
-      return check_data_set(make_mnist(folder.path(), {}));
+      return fuzzing::check_data_set(make_mnist(folder.path(), {}));
     default:
       folder.first.fill(bytes);
       return check_image(folder.first.path());

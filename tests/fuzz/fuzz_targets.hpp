@@ -32,6 +32,10 @@ void fuzz_one_trace_file(const std::uint8_t* data, std::size_t size);
 // it. A batch of what is read has the shape that the data set states.
 void fuzz_one_data(const std::uint8_t* data, std::size_t size);
 
+// Arrays or tokens of a user: a byte that selects their form, then lines that are headers of arrays
+// of NumPy and their values, a whole array file, or tokens. Batches have the stated shapes.
+void fuzz_one_own_data(const std::uint8_t* data, std::size_t size);
+
 // A byte that selects a message between processes (actors/protocol/, node_protocol.hpp), then
 // its bytes. What is read is written and read again as the same.
 void fuzz_one_control(const std::uint8_t* data, std::size_t size);

@@ -127,6 +127,7 @@ TEST(FuzzMutants, Checkpoint) {
   expect_kept_promises("checkpoint", &fuzz_one_checkpoint, &fuzzing::mutate_checkpoint);
 }
 TEST(FuzzMutants, Data) { expect_kept_promises("data", &fuzz_one_data); }
+TEST(FuzzMutants, OwnData) { expect_kept_promises("own_data", &fuzz_one_own_data); }
 
 }  // namespace mutants_test
 }  // namespace grapevine

@@ -1,5 +1,5 @@
 // ScratchFile: a file in memory, for readers that take a path. ScratchFolder: a folder of such
-// files.
+// files. Parts of an input.
 #pragma once
 #include <sys/mman.h>
 #include <unistd.h>
@@ -64,6 +64,14 @@ class ScratchFolder {
 
 inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
+}
+
+// The text up to `end`, which is taken off `rest` with it.
+inline std::string_view take_until(std::string_view end, std::string_view& rest) {
+  const std::size_t at = rest.find(end);
+  const std::string_view part = rest.substr(0, at);
+  rest = at == std::string_view::npos ? std::string_view() : rest.substr(at + end.size());
+  return part;
 }
 
 }  // namespace grapevine::fuzzing

@@ -10,19 +10,12 @@
 #include <zlib.h>
 
 #include "messages/trace/trace_format.hpp"
+#include "tests/fuzz/scratch_file.hpp"
 
 namespace grapevine::fuzzing {
 
 inline constexpr std::size_t kTraceInputFiles = 3;
 inline constexpr std::string_view kEndOfFrame = "\xFE\xFD", kEndOfFile = "\xFE\xFC";
-
-// The text up to `end`, which is taken off `rest` with it.
-inline std::string_view take_until(std::string_view end, std::string_view& rest) {
-  const std::size_t at = rest.find(end);
-  const std::string_view part = rest.substr(0, at);
-  rest = at == std::string_view::npos ? std::string_view() : rest.substr(at + end.size());
-  return part;
-}
 
 inline void put_little_endian(std::string& out, std::size_t value) {
   for (int i = 0; i < 4; ++i) out.push_back(static_cast<char>(value >> (8 * i)));

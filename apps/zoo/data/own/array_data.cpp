@@ -50,6 +50,15 @@ class ArrayData final : public DataSet {
   Arrays arrays_;
 };
 
+// Values that become numbers of a batch in the same way: bytes are divided by 255, and other whole
+// numbers may be tokens.
+enum class ValueKind { bytes, whole, floating };
+
+ValueKind kind_of(const at::Tensor& t) {
+  if (t.scalar_type() == at::kByte) return ValueKind::bytes;
+  return whole(t) ? ValueKind::whole : ValueKind::floating;
+}
+
 // Nothing of another type can be a number of a batch.
 Expected<void> check_type(const std::string& where, const char* name, const at::Tensor& t) {
   if (whole(t) || at::isFloatingType(t.scalar_type())) return {};
@@ -89,6 +98,10 @@ Expected<void> check_splits(const std::string& where, const Arrays& a) {
     return bad_input(where + ": the samples of the test split, " + array_shape(a.test_x) + " and " +
                      array_shape(a.test_y) + ", are of another shape or type than those for " +
                      "training, " + array_shape(a.train_x) + " and " + array_shape(a.train_y));
+  if (kind_of(a.test_x) != kind_of(a.train_x))
+    return bad_input(where + ": test_x is " + c10::toString(a.test_x.scalar_type()) +
+                     " and train_x " + c10::toString(a.train_x.scalar_type()) +
+                     ", which are not read alike: give both the same type");
   return {};
 }
 

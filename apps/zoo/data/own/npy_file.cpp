@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apps/zoo/data/own/mapped_file.hpp"
+#include "messages/text/control_characters.hpp"
 
 namespace grapevine {
 namespace {
@@ -100,7 +101,8 @@ std::optional<at::ScalarType> scalar_type(const std::string& type) {
 }
 
 Error unknown_type(const std::string& path, const std::string& type) {
-  const std::string why = "values of type '" + type +
+  constexpr std::size_t kLongestType = 64;  // the header may hold any text
+  const std::string why = "values of type '" + one_line(type, kLongestType, '?') +
                           "' are not known; bool, integers of up to 64 bits with a sign or 32 "
                           "without, and floats are, in little endian";
   const std::string kind = type.empty() ? "" : type.substr(1), little = "<" + kind;

@@ -102,6 +102,11 @@ TEST(NpyData, NamesWhatIsWrong) {
   write_images(folder.path());
   write_npy(folder.path() / "test_y.npy", at::zeros({8}));
   expect_part(error_of(spec), "of another shape or type");
+  for (const at::ScalarType type : {at::kFloat, at::kInt}) {
+    write_images(folder.path());
+    write_npy(folder.path() / "test_x.npy", at::zeros({8, 2, 3, 3}).to(type));
+    expect_part(error_of(spec), "and train_x Byte, which are not read alike");
+  }
   write_images(folder.path());
   for (const char* name : {"train_y.npy", "test_y.npy"})
     write_npy(folder.path() / name, at::zeros({name[1] == 'r' ? 20 : 8, 1}, at::kLong));
