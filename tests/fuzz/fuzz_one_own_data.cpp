@@ -1,9 +1,9 @@
-#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
 
 #include "apps/zoo/data/own/array_data.hpp"
+#include "tests/apps/zoo/data/own/npy_writer.hpp"
 #include "tests/fuzz/data_property.hpp"
 #include "tests/fuzz/scratch_file.hpp"
 
@@ -47,15 +47,8 @@ class TokenFolder {
   const fuzzing::ScratchFolder folder_{"tokens"};
 };
 
-// A file whose header has that length, which a fuzzer seldom keeps.
-std::string npy_of(std::string_view header, std::string_view values) {
-  std::string file("\x93NUMPY\x01\x00", 8);
-  file += static_cast<char>(header.size() & 0xff);
-  file += static_cast<char>(header.size() >> 8 & 0xff);
-  return file.append(header).append(values);
-}
-
-// Lines are the headers of the arrays, and the bytes of the last one the values of each.
+// Lines are the dicts in the headers of the arrays, and the bytes of the last one the values of
+// each.
 void check_headers(std::string_view input) {
   static ArrayFolders folders;
   std::array<std::string_view, kArrays> headers;
@@ -63,7 +56,8 @@ void check_headers(std::string_view input) {
   while (count < kArrays && !input.empty()) headers[count++] = fuzzing::take_until("\n", input);
   std::string values(input);
   values.resize(kMostValueBytes, '\1');
-  for (std::size_t i = 0; i < kArrays; ++i) folders.files[i].fill(npy_of(headers[i], values));
+  for (std::size_t i = 0; i < kArrays; ++i)
+    folders.files[i].fill(testing_apps::npy_bytes(std::string(headers[i]), values));
   fuzzing::check_data_set(make_npy(folders.path(count > 2), {}));
 }
 
@@ -72,7 +66,7 @@ void check_file(std::string_view bytes) {
   static ArrayFolders folders;
   folders.files[0].fill(bytes);
   folders.files[1].fill(
-      npy_of("{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }", "\1\2"));
+      testing_apps::npy_bytes("{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }", "\1\2"));
   fuzzing::check_data_set(make_npy(folders.path(false), {}));
 }
 
