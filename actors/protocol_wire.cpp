@@ -173,6 +173,7 @@ void add_message_types(caf::actor_system_config& config) {
   config.add_message_type<Traffic>("grapevine::Traffic");
   config.add_message_type<CloseView>("grapevine::CloseView");
   config.add_message_type<ViewClosed>("grapevine::ViewClosed");
+  config.add_message_type<ViewCounts>("grapevine::ViewCounts");
   config.add_message_type<InstallView>("grapevine::InstallView");
   config.add_message_type<CheckSettings>("grapevine::CheckSettings");
   config.add_message_type<SettingsChecked>("grapevine::SettingsChecked");

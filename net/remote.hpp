@@ -18,8 +18,8 @@ namespace grapevine {
 struct ConnectOptions {
   JobToken token{};     // of the job: a connection without it is refused
   Cancelled cancelled;  // ends the wait
-  // This process joins others that are connected already, and expect it (expect_process): it dials
-  // all of them, but those of `absent`, which are lost.
+  // This process joins others that are connected already, and expect it (expect_process): all but
+  // those of `absent`, which are lost.
   bool joins = false;
   std::vector<std::int32_t> absent = {};
   // Where it joins: whether the run has lost that process meanwhile. Such a one is as those of
@@ -65,10 +65,12 @@ class RemoteTransport : public Transport {
   // ones, if they have not yet, behind the messages that have arrived. Those in flight to it are
   // dropped, and the destructor does not wait for it.
   virtual void process_down(std::int32_t process) = 0;
-  // A lost process is about to return, under the same index: it may connect from now on, with
-  // `joins`. Once it has, its ranks are up, and their loss is reported again. Of no effect while
-  // the process is connected.
-  virtual void expect_process(std::int32_t process) = 0;
+  // A lost process is about to return, under the same index, with `joins`: from now on it may
+  // connect, or this process connects to it at `address`, its address(). `host`: as in the
+  // placement of a job that begins. Once it is connected, its ranks are up, and their loss is
+  // reported again. Of no effect while the process is connected.
+  virtual void expect_process(std::int32_t process, const std::string& host,
+                              const std::string& address) = 0;
 };
 
 }  // namespace grapevine

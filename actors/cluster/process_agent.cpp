@@ -21,7 +21,6 @@ void ProcessAgentState::init(LocalProcessAgent::stateful_pointer<ProcessAgentSta
 
 void ProcessAgentState::assign(AssignRun run) {
   run_ = std::move(run);
-  self_->monitor(run_.supervisor);
   if (run_.tracer) self_->monitor(run_.tracer);
 }
 
@@ -52,8 +51,8 @@ void ProcessAgentState::on_process_lost(std::int32_t process) {
   if (is_other(process) && config_.process_down) config_.process_down(process);
 }
 
-void ProcessAgentState::on_expect_process(std::int32_t process) {
-  if (is_other(process) && config_.expect_process) config_.expect_process(process);
+void ProcessAgentState::on_expect_process(const ExpectProcess& expected) {
+  if (is_other(expected.process) && config_.expect_process) config_.expect_process(expected);
 }
 
 void ProcessAgentState::on_state_arrival(const StateArrival& arrival) {
@@ -130,10 +129,11 @@ LocalProcessAgent::behavior_type process_agent(
       },
       [&state](const ResumeFrom& from) { state.on_resume_from(from.path); },
       [&state](ProcessLost lost) { state.on_process_lost(lost.process); },
-      [&state](ExpectProcess expected) { state.on_expect_process(expected.process); },
+      [&state](const ExpectProcess& expected) { state.on_expect_process(expected); },
       [](Ping) { return Pong{}; },
       [&state](AskClock) { return state.read_clock(); },
       [&state](const StateArrival& arrival) { state.on_state_arrival(arrival); },
+      [self](const WatchSupervisor& watch) { self->monitor(watch.supervisor); },
       [&state](AssignRun& run) { state.assign(std::move(run)); },
   };
 }

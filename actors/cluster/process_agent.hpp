@@ -19,11 +19,16 @@ struct ProcessAgentConfig {
   // Reports a lost process to the transport of this process. Must not block.
   std::function<void(std::int32_t process)> process_down;
   // The same for a lost process that is about to return.
-  std::function<void(std::int32_t process)> expect_process = nullptr;
+  std::function<void(const ExpectProcess& expected)> expect_process = nullptr;
   std::int64_t trace_zero_ns = 0;  // of the actor system's clock
 };
 
-// Its process takes part in this run from now on.
+// Its end is the end of this process.
+struct WatchSupervisor {
+  SupervisorActor supervisor;
+};
+
+// Its process takes part in this run from now on. After WatchSupervisor.
 struct AssignRun {
   SupervisorActor supervisor;
   std::vector<PeerActor> peers;  // of this process
@@ -32,7 +37,8 @@ struct AssignRun {
 };
 
 // The interface inside its own process.
-using LocalProcessAgent = JoiningAgentActor::extend<caf::reacts_to<AssignRun>>;
+using LocalProcessAgent =
+    JoiningAgentActor::extend<caf::reacts_to<WatchSupervisor>, caf::reacts_to<AssignRun>>;
 
 // Forwards signals to the supervisor, and the loss of a process to the transport. Ends this
 // process's actors when the run has ended or the coordinator is lost, and reports the end to the
@@ -48,7 +54,7 @@ class ProcessAgentState {
   void on_trace_refused(const TraceRefused& refused);
   void on_resume_from(const std::string& path) { resume_from_ = path; }
   void on_process_lost(std::int32_t process);
-  void on_expect_process(std::int32_t process);
+  void on_expect_process(const ExpectProcess& expected);
   void on_state_arrival(const StateArrival& arrival);
   void on_down(const caf::down_msg& down);
   void on_exception(const std::exception_ptr& problem);
@@ -78,4 +84,5 @@ LocalProcessAgent::behavior_type process_agent(
 
 }  // namespace grapevine
 
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::WatchSupervisor)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AssignRun)

@@ -270,7 +270,8 @@ void configure_for_cluster(caf::actor_system_config& config, Duration timeout) {
 
 Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
                           const SupervisorActor& supervisor, const ProcessAgentActor& agent,
-                          const BeginRun& crew, KnownLosses& losses) {
+                          const BeginRun& crew, KnownLosses& losses,
+                          const std::function<void(const Admission&)>& on_admitted) {
   const ClusterConfig& cluster = *config.cluster;
   auto found = cluster.process == 0 ? open_rendezvous(system, config, supervisor, crew)
                                     : find_rendezvous(system, cluster);
@@ -278,6 +279,7 @@ Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
   const std::string nonce = random_hex(kNonceBytes);
   auto admission = ask(system, config, *found, agent, nonce);
   if (!admission) return admission.error();
+  if (on_admitted) on_admitted(*admission);
   const auto known = ask_addresses(system, cluster, *found, nonce);
   if (!known) {
     report_failure(*found, cluster, nonce, known.error());

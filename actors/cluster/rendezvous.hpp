@@ -1,5 +1,6 @@
 // Rendezvous: how a process joins a run of several processes.
 #pragma once
+#include <functional>
 #include <string>
 
 #include <caf/actor_system.hpp>
@@ -51,8 +52,10 @@ struct Joined {
 // timeout or io with the address that could not be reached; the reason of a refusal (bad_input). A
 // transport that cannot be connected is reported to the rendezvous, and so to all others. `losses`:
 // those that are reported to `agent`; a process that joins a run connects without them.
+// `on_admitted` is called before the transport connects; null: nothing to do.
 Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
                           const SupervisorActor& supervisor, const ProcessAgentActor& agent,
-                          const BeginRun& crew, KnownLosses& losses);
+                          const BeginRun& crew, KnownLosses& losses,
+                          const std::function<void(const Admission&)>& on_admitted = {});
 
 }  // namespace grapevine

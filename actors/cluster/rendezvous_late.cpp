@@ -187,7 +187,9 @@ void RendezvousState::ask_for_place(const std::string& nonce) {
   // Another one has the place, and has not begun: the supervisor knows its number alone.
   if (returning_.count(process) > 0)
     return on_place(nonce, process, {false, true, "has to wait for another change", {}});
-  self_->request(config_.supervisor, kPlaceTimeout, AskPlace{process, -1, join.agent})
+  self_
+      ->request(config_.supervisor, kPlaceTimeout,
+                AskPlace{process, -1, join.agent, join.host, join.address})
       .then([this, nonce, process](const Place& place) { on_place(nonce, process, place); },
             [this, nonce, process](const caf::error&) {
               on_place(nonce, process, {false, true, "got no answer from the supervisor", {}});

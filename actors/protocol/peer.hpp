@@ -72,8 +72,8 @@ using PeerActor = caf::typed_actor<
     caf::reacts_to<Envelope>, caf::reacts_to<TimerFired>, caf::reacts_to<PeerLost>,
     caf::reacts_to<TakeSnapshot>, caf::reacts_to<Collect>, caf::reacts_to<FlushTrace>,
     caf::reacts_to<StallOver>, caf::reacts_to<HoldForView>, caf::reacts_to<AskTraffic>,
-    caf::reacts_to<CloseView>, caf::reacts_to<InstallView>, caf::reacts_to<QueryWaits>,
-    caf::reacts_to<PartStored>, caf::reacts_to<CheckSettings>>;
+    caf::reacts_to<CloseView>, caf::reacts_to<ViewCounts>, caf::reacts_to<InstallView>,
+    caf::reacts_to<QueryWaits>, caf::reacts_to<PartStored>, caf::reacts_to<CheckSettings>>;
 
 // ---- how they are written ----
 

@@ -24,9 +24,11 @@ struct ResumeFrom {
 struct ProcessLost {
   std::int32_t process = 0;
 };
-// The lost process is about to return: its connection is to be accepted.
+// The lost process is about to return: see RemoteTransport::expect_process().
 struct ExpectProcess {
   std::int32_t process = 0;
+  std::string host;
+  std::string address;
 };
 // Asks the agent of a process whether the process lives; and the answer.
 struct Ping {};
@@ -68,7 +70,7 @@ typename Inspector::result_type inspect(Inspector& f, ProcessLost& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, ExpectProcess& m) {
-  return f(caf::meta::type_name("grapevine::ExpectProcess"), m.process);
+  return f(caf::meta::type_name("grapevine::ExpectProcess"), m.process, m.host, m.address);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Ping&) {

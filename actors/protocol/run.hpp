@@ -31,6 +31,8 @@ struct AskPlace {
   std::int32_t process = 0;
   Rank rank = -1;                // of process 0, if its actor alone has ended
   ProcessAgentActor agent = {};  // of that process; none: of `rank`
+  std::string host = {};         // of its machine
+  std::string address = {};      // of its transport
 };
 struct Place {
   bool granted = false;

@@ -11,6 +11,7 @@
 #include "actors/double_bits.hpp"
 #include "actors/protocol/packed_lists.hpp"
 #include "algorithms/horizon.hpp"
+#include "algorithms/role.hpp"
 #include "messages/ids.hpp"
 
 namespace grapevine {
@@ -58,6 +59,30 @@ enum class ViewKind : std::uint8_t {
   common_model,  // CommonModel, between two wirings
   new_wiring     // those of `settings`, which begin with the common model
 };
+// Role::counts() of some members of the view that InstallView follows with. Only where
+// RoleType::changes_by_mean.
+struct ViewCounts {
+  std::int64_t view = 0;
+  ClosedCounts counts;
+
+  // In one message: 16 KiB.
+  static constexpr std::size_t kMostNumbers = 2048;
+};
+// In as many messages as they need, of the members once each; none where there are no counts.
+inline std::vector<ViewCounts> split_counts(std::int64_t view, const ClosedCounts& counts,
+                                            std::size_t most = ViewCounts::kMostNumbers) {
+  std::vector<ViewCounts> parts;
+  std::size_t filled = 0;
+  for (const auto& own : counts) {
+    if (parts.empty() || filled + own.second.size() > most) {
+      parts.push_back({view, {}});
+      filled = 0;
+    }
+    parts.back().counts.insert(own);
+    filled += own.second.size();
+  }
+  return parts;
+}
 // Continue among the members.
 struct InstallView {
   std::int64_t view = 0;
@@ -76,31 +101,7 @@ struct InstallView {
   std::map<std::string, std::string> settings = {};  // in the place of the job's: LiveSettings
   std::int32_t servers = 0;  // of the wiring: so many of the ranks behind all that train
   bool passes = false;       // another view follows at once: nothing is computed in this one
-  // Role::counts() of each member. Only where RoleType::changes_by_mean.
-  std::map<Rank, std::vector<std::int64_t>> counts = {};
-  bool more = false;  // the same view follows, with the counts of further members
-
-  // In one message: 16 KiB.
-  static constexpr std::size_t kMostCounts = 2048;
 };
-// The view in one or more messages, the last of them without `more`.
-inline std::vector<InstallView> split_counts(const InstallView& view,
-                                             std::size_t most = InstallView::kMostCounts) {
-  std::vector<InstallView> parts(1, view);
-  parts.back().counts.clear();
-  std::size_t filled = 0;
-  for (const auto& own : view.counts) {
-    if (filled > 0 && filled + own.second.size() > most) {
-      parts.back().more = true;
-      parts.push_back(view);
-      parts.back().counts.clear();
-      filled = 0;
-    }
-    parts.back().counts.insert(own);
-    filled += own.second.size();
-  }
-  return parts;
-}
 
 // ---- how they are written ----
 
@@ -130,17 +131,21 @@ typename Inspector::result_type inspect(Inspector& f, ViewClosed& m) {
            caf::meta::load_callback([&reals] { return reals.restore(); }));
 }
 template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, ViewCounts& m) {
+  PackedLists counts([&m](ListArchive& a) { return a(m.counts); });
+  return f(caf::meta::type_name("grapevine::ViewCounts"), m.view, counts.bytes,
+           caf::meta::load_callback([&counts] { return counts.restore(); }));
+}
+template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, InstallView& m) {
   Horizon& h = m.horizon;
   DoubleBits reals(h.steps_per_epoch, h.first_epoch, h.planned_epochs, m.scale);
   PackedLists ranks([&m](ListArchive& a) {
-    return a(m.members) && a(m.behind) && a(m.joining) && a(m.new_servers) && a(m.heads) &&
-           a(m.counts);
+    return a(m.members) && a(m.behind) && a(m.joining) && a(m.new_servers) && a(m.heads);
   });
   return f(caf::meta::type_name("grapevine::InstallView"), m.view, m.kind, h.steps, h.by_samples,
            h.first_step, m.first_batch, m.operations, m.last_cut, m.elapsed_ns, m.donor, m.settings,
-           m.servers, m.passes, m.more, ranks.bytes, reals.bits,
-           caf::meta::load_callback([&ranks, &reals] {
+           m.servers, m.passes, ranks.bytes, reals.bits, caf::meta::load_callback([&ranks, &reals] {
              if (auto error = ranks.restore()) return error;
              return reals.restore();
            }));

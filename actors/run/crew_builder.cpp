@@ -52,9 +52,10 @@ std::function<void(std::int32_t)> process_down_of(const ClusterConfig& cluster) 
       [transport = cluster.transport](std::int32_t process) { transport->process_down(process); };
 }
 
-std::function<void(std::int32_t)> expect_process_of(const ClusterConfig& cluster) {
-  return
-      [transport = cluster.transport](std::int32_t process) { transport->expect_process(process); };
+std::function<void(const ExpectProcess&)> expect_process_of(const ClusterConfig& cluster) {
+  return [transport = cluster.transport](const ExpectProcess& expected) {
+    transport->expect_process(expected.process, expected.host, expected.address);
+  };
 }
 
 const std::shared_ptr<Compute>& first_compute(const RunConfig& config) {

@@ -21,7 +21,7 @@ namespace grapevine {
 
 // SupervisorConfig::process_down and SupervisorConfig::expect_process of a process of `cluster`.
 std::function<void(std::int32_t process)> process_down_of(const ClusterConfig& cluster);
-std::function<void(std::int32_t process)> expect_process_of(const ClusterConfig& cluster);
+std::function<void(const ExpectProcess& expected)> expect_process_of(const ClusterConfig& cluster);
 
 // Of the first rank that trains in this process. REQUIRES: there is one.
 const std::shared_ptr<Compute>& first_compute(const RunConfig& config);

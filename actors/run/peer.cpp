@@ -477,6 +477,7 @@ LocalPeerActor::behavior_type peer(LocalPeerActor::stateful_pointer<PeerState> s
       [&state](const CheckSettings& asked) {
         if (state.fits(asked)) state.on_check_settings(asked);
       },
+      admitted_in_stream(state, &PeerState::on_counts),
       admitted_in_stream(state, &PeerState::on_install),
       [&state](const StagingFailed& failed) { state.on_staging_failed(failed); },
   };

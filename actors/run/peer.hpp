@@ -94,7 +94,7 @@ struct PeerView {
   std::int64_t operations = 0;    // that Role::close() has returned
   bool open_is_resolved = false;  // what was open is taken back, or counts
   InstallView install;            // in progress
-  ClosedCounts counts;            // of its first parts: see InstallView::more
+  ClosedCounts counts;            // of its members, as far as they have come
   bool passes = false;            // the next view follows at once: nothing is computed
   bool joins = false;             // this rank has no model of the run yet
   bool merges = false;            // the role is CommonModel
@@ -147,6 +147,7 @@ class PeerState : public Env {
   void on_query_waits(QueryWaits query) const;
   Awaited awaited_state() const;
   void on_close_view(CloseView close);
+  void on_counts(const ViewCounts& counts);
   void on_install(const InstallView& view);
   void on_check_settings(const CheckSettings& asked);
   void on_staging_failed(const StagingFailed& failed) { fail(failed.error); }

@@ -96,7 +96,11 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
   keep(builder.crew().evaluator);
   keep(builder.crew().fetcher);
   keep(builder.crew().averager);
-  const auto joined = join_run(*system, config, supervisor, agent, builder.crew(), *losses);
+  // Its end is noticed while the transport connects, too.
+  const auto watch = [this](const Admission& admission) {
+    if (agent) caf::anon_send(agent, WatchSupervisor{admission.supervisor});
+  };
+  const auto joined = join_run(*system, config, supervisor, agent, builder.crew(), *losses, watch);
   if (!joined) {
     // The supervisor, or the process agent elsewhere, reports the error to the observer.
     if (is_coordinator) return send_order(supervisor, RankFailed{joined.error()});

@@ -110,7 +110,7 @@ struct RunConfig {
   Step log_every = 1;
   // Of the messages with a state that one rank gives to another. Equal in all processes.
   std::int64_t state_part_bytes = StateStream::kPart;
-  std::size_t counts_per_message = InstallView::kMostCounts;  // of a view: see split_counts()
+  std::size_t counts_per_message = ViewCounts::kMostNumbers;  // of a view: see split_counts()
   TraceSettings trace;
   std::string checkpoint_folder;  // empty: no checkpoints
   double checkpoint_every_epochs = 1;

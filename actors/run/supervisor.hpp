@@ -46,7 +46,7 @@ struct SupervisorConfig {
   std::int32_t most_servers = 0;
   std::function<PeerActor(Rank, const SupervisorActor&)> spawn_server;
   ViewChange::Models models;                                  // of the wiring
-  std::size_t counts_per_message = InstallView::kMostCounts;  // of a view: see split_counts()
+  std::size_t counts_per_message = ViewCounts::kMostNumbers;  // of a view: see split_counts()
   Horizon horizon;                                            // of the members
   TrainingRanks continuing;            // that continue from a checkpoint; the other ranks join them
   std::int64_t view = 0;               // theirs, and
@@ -62,7 +62,7 @@ struct SupervisorConfig {
   // Reports a lost process to the transport of this process; null: single process. Must not block.
   std::function<void(std::int32_t process)> process_down;
   // The same for a lost process that is about to return.
-  std::function<void(std::int32_t process)> expect_process;
+  std::function<void(const ExpectProcess& expected)> expect_process;
   std::shared_ptr<RunObserver> observer;
   double checkpoint_every_epochs = 0;  // 0: only at the end and on request
   bool checkpoints = false;            // false: no folder to write to
@@ -216,7 +216,7 @@ class SupervisorState {
   std::vector<Rank> arriving_ranks() const;
   void begin_view_change();
   const char* why_joins_are_refused() const;
-  void expect_process(std::int32_t process, Place& place);
+  void expect_process(const AskPlace& granted, Place& place);
   void drop_return(std::int32_t process);
   void dismiss_late(const ProcessReturned& late);
   void report_joined(std::int32_t process, bool joins);

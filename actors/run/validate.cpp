@@ -344,15 +344,16 @@ bool is_valid_horizon(const Horizon& h) {
          h.planned_epochs <= kMostEpochs;
 }
 
-// Role::counts() of members, as many of each.
-bool has_valid_counts(const InstallView& view) {
-  return std::all_of(view.counts.begin(), view.counts.end(), [&](const auto& own) {
-    return std::binary_search(view.members.begin(), view.members.end(), own.first) &&
-           are_counts(own.second) && own.second.size() == view.counts.begin()->second.size();
-  });
-}
-
 }  // namespace
+
+Expected<void> check(const ViewCounts& counts, const World& world) {
+  for (const auto& [rank, own] : counts.counts) {
+    if (auto checked = check_rank("counts of a view", rank, world.workers()); !checked)
+      return checked;
+    if (!are_counts(own)) return stray(fmt::format("a view with invalid counts of rank {}", rank));
+  }
+  return {};
+}
 
 Expected<void> check(const InstallView& view, const World& world) {
   if (auto checked = check_members("a view", view.members, world.workers()); !checked)
@@ -363,9 +364,8 @@ Expected<void> check(const InstallView& view, const World& world) {
   if (auto checked = check_donor(view); !checked) return checked;
   if (view.kind > ViewKind::new_wiring) return stray("a view of no kind that exists");
   if (auto checked = check_settings("a view", view.settings); !checked) return checked;
-  if (!is_valid_horizon(view.horizon) || !has_valid_counts(view) || view.operations < 0 ||
-      view.first_batch < 0 || view.elapsed_ns < 0 || !(view.scale > 0) ||
-      !std::isfinite(view.scale))
+  if (!is_valid_horizon(view.horizon) || view.operations < 0 || view.first_batch < 0 ||
+      view.elapsed_ns < 0 || !(view.scale > 0) || !std::isfinite(view.scale))
     return stray("a view with invalid numbers");
   return {};
 }

@@ -47,6 +47,7 @@ Expected<void> check(const ViewClosed& closed, const World& world);
 Expected<void> check(const CheckSettings& asked, const World& world);
 Expected<void> check(const SettingsChecked& checked, const World& world);
 Expected<void> check(const ModelShared& shared, const World& world);
+Expected<void> check(const ViewCounts& counts, const World& world);
 Expected<void> check(const InstallView& view, const World& world);
 // Its texts and numbers alone; the rendezvous checks membership in the run.
 Expected<void> check(const Join& join);

@@ -121,11 +121,8 @@ class AutoTransport final : public RemoteTransport {
     for (const auto& part : parts_)
       if (part != nullptr) part->process_down(process);
   }
-  // Over whichever wire it chooses.
-  void expect_process(std::int32_t process) override {
-    for (const auto& part : parts_)
-      if (part != nullptr) part->expect_process(process);
-  }
+  void expect_process(std::int32_t process, const std::string& host,
+                      const std::string& address) override;
   bool is_up(std::int32_t process) const override {
     return std::any_of(parts_.begin(), parts_.end(),
                        [&](const auto& part) { return part != nullptr && part->is_up(process); });
@@ -167,6 +164,18 @@ class AutoTransport final : public RemoteTransport {
   // By process, from connect() on: the wire to it. It may change when the process returns.
   mutable std::vector<std::atomic<Wire>> wire_of_;
 };
+
+// Over whichever wire it chooses. Over ucx this process connects: only where it chooses as well.
+void AutoTransport::expect_process(std::int32_t process, const std::string& host,
+                                   const std::string& address) {
+  for (const Wire wire : {Wire::shm, Wire::tcp})
+    if (part(wire) != nullptr) part(wire)->expect_process(process, host, {});
+  const auto addresses = unpack_addresses(address);
+  if (part(Wire::ucx) == nullptr || !addresses || addresses->count(Wire::ucx) == 0) return;
+  const auto chosen = choose_wire(own_addresses(), *addresses);
+  if (chosen && *chosen == Wire::ucx)
+    part(Wire::ucx)->expect_process(process, host, addresses->at(Wire::ucx));
+}
 
 WireAddresses AutoTransport::own_addresses() const {
   WireAddresses addresses;

@@ -70,7 +70,8 @@ class ShmTransport final : public RemoteTransport {
   void process_down(std::int32_t process) override {
     if (checked(process)) wire_->drop(process);
   }
-  void expect_process(std::int32_t process) override {
+  void expect_process(std::int32_t process, const std::string& /*host*/,
+                      const std::string& /*address*/) override {
     if (checked(process)) wire_->expect(process);
   }
   Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override;

@@ -50,7 +50,8 @@ class TcpTransport final : public RemoteTransport {
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
                          Duration timeout, const ConnectOptions& options) override;
   void process_down(std::int32_t process) override;
-  void expect_process(std::int32_t process) override;
+  void expect_process(std::int32_t process, const std::string& host,
+                      const std::string& address) override;
   Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override;
   void detach(Rank rank) override;
   void send(Envelope envelope) override;
@@ -148,7 +149,8 @@ void TcpTransport::send_outgoing() {
   if (router_->has_outgoing()) wire_->send();
 }
 
-void TcpTransport::expect_process(std::int32_t process) {
+void TcpTransport::expect_process(std::int32_t process, const std::string& /*host*/,
+                                  const std::string& /*address*/) {
   GRAPEVINE_CHECK(process >= 0 && process < placement().processes(), "process ", process);
   if (process != placement().own_process && wire_ != nullptr) wire_->expect(process);
 }

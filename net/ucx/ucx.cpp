@@ -64,7 +64,8 @@ class UcxTransport final : public RemoteTransport {
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
                          Duration timeout, const ConnectOptions& options) override;
   void process_down(std::int32_t process) override;
-  void expect_process(std::int32_t process) override;
+  void expect_process(std::int32_t process, const std::string& host,
+                      const std::string& address) override;
 
   Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override;
   void detach(Rank rank) override;
@@ -92,7 +93,12 @@ class UcxTransport final : public RemoteTransport {
   void take_back(RankRouter& router, std::int32_t process);
   void post_outgoing();
   void check_other(std::int32_t process) const;
-  void report(std::int32_t process, bool returns);
+  struct Report {
+    std::int32_t process = 0;
+    std::string host;
+    std::optional<std::string> returns_at;  // its address; none: it is lost
+  };
+  void report(Report report);
   void take_reports();
   void idle(Clock::time_point& active_at);
   void sleep(std::chrono::milliseconds longest);
@@ -118,10 +124,6 @@ class UcxTransport final : public RemoteTransport {
   bool connecting_ = false;                 // guarded by engine_mutex_
 
   // The run reports that another process is dead, or may return.
-  struct Report {
-    std::int32_t process = 0;
-    bool returns = false;
-  };
   std::mutex reported_mutex_;
   std::vector<Report> reported_;  // guarded by reported_mutex_
 
@@ -236,12 +238,13 @@ void UcxTransport::send(Envelope envelope) {
 
 void UcxTransport::process_down(std::int32_t process) {
   check_other(process);
-  report(process, false);
+  report({process, {}, {}});
 }
 
-void UcxTransport::expect_process(std::int32_t process) {
+void UcxTransport::expect_process(std::int32_t process, const std::string& host,
+                                  const std::string& address) {
   check_other(process);
-  report(process, true);
+  report({process, host, address});
 }
 
 void UcxTransport::check_other(std::int32_t process) const {
@@ -251,10 +254,10 @@ void UcxTransport::check_other(std::int32_t process) const {
       "a report of process ", process, " to process ", placement.own_process);
 }
 
-void UcxTransport::report(std::int32_t process, bool returns) {
+void UcxTransport::report(Report report) {
   {
     const std::lock_guard<std::mutex> lock(reported_mutex_);
-    reported_.push_back({process, returns});
+    reported_.push_back(std::move(report));
   }
   wake();
 }
@@ -345,7 +348,7 @@ bool UcxTransport::work_once() {
 void UcxTransport::take_back(RankRouter& router, std::int32_t process) {
   router.process_up(process);
   const std::lock_guard<std::mutex> lock(engine_mutex_);
-  engine_->greet_returned(process);
+  engine_->answer_returned(process);
 }
 
 // Called with engine_mutex_ held, so that messages are posted in their order.
@@ -362,7 +365,8 @@ void UcxTransport::take_reports() {
     reports.swap(reported_);
   }
   for (const Report& report : reports)
-    report.returns ? engine_->expect(report.process) : engine_->lose(report.process);
+    report.returns_at ? engine_->expect(report.process, report.host, *report.returns_at)
+                      : engine_->lose(report.process);
 }
 
 void UcxTransport::idle(Clock::time_point& active_at) {

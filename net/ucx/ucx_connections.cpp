@@ -1,5 +1,10 @@
 #ifdef GRAPEVINE_UCX
 // Links to the other processes: hellos, and processes that return.
+//
+// One end of a link connects, and the other makes its endpoint once the hello of the first has
+// arrived. UCX 1.13 ends a process by an assertion where the process dies that has asked it to
+// connect, and has not read the answer. Therefore those that stay connect to one that joins, and
+// process 0, which has the supervisor, connects to all others.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -12,46 +17,44 @@ namespace grapevine::ucx {
 namespace {
 
 constexpr std::size_t kMaxEarlyHellos = 4096;  // unauthenticated hellos cannot fill the memory
-constexpr std::chrono::milliseconds kHelloInterval{200};  // the others may expect us later
 
 }  // namespace
 
 Expected<void> Engine::connect(const std::vector<std::string>& addresses,
                                const Placement& placement, const ConnectOptions& options) {
   placement_ = placement;
-  job_ = options.token;
-  joining_ = options.joins;
   limits_.world_size = placement.world_size();
   links_.resize(addresses.size());
   for (std::int32_t p = 0; p < placement.processes(); ++p) {
     if (p == placement.own_process || options.is_absent(p)) continue;
-    auto& link = links_[static_cast<std::size_t>(p)] = make_link(p);
-    const Expected<void> open = open_link(*link, addresses[static_cast<std::size_t>(p)]);
-    // Of a process that has just ended; see UcxTransport::wait_connected().
-    if (!open && (!options.lost || open.error().code == Errc::bad_input)) return open;
+    const auto place = static_cast<std::size_t>(p);
+    Expected<std::unique_ptr<Link>> link = make_link(p, addresses[place]);
+    if (!link) return link.error();
+    links_[place] = *std::move(link);
+    if (options.joins || p < placement.own_process) continue;
+    if (const Expected<void> opened = open_link(*links_[place]); !opened) return opened;
   }
   for (const Prefix& hello : std::exchange(early_hellos_, {})) take_hello(hello);
   return {};
 }
 
-std::unique_ptr<Engine::Link> Engine::make_link(std::int32_t process) {
+Expected<std::unique_ptr<Engine::Link>> Engine::make_link(std::int32_t process,
+                                                          const std::string& address) {
   const auto& hosts = placement_.host_of;
   auto link = std::make_unique<Link>();
   link->engine = this;
   link->process = process;
   link->host = hosts[static_cast<std::size_t>(process)];
   link->same_host = link->host == hosts[static_cast<std::size_t>(placement_.own_process)];
+  Expected<Address> peer = unpack_address(address);
+  if (!peer)
+    return Error{peer.error().code,
+                 "cannot connect to " + link->name() + ": " + peer.error().message};
+  link->peer = *std::move(peer);
   return link;
 }
 
-Expected<void> Engine::open_link(Link& link, const std::string& address) {
-  Expected<Address> peer = unpack_address(address);
-  if (!peer) {
-    link.open = false;
-    return Error{peer.error().code,
-                 "cannot connect to " + link.name() + ": " + peer.error().message};
-  }
-  link.peer = *std::move(peer);
+Expected<void> Engine::open_link(Link& link) {
   const std::string& worker = link.same_host ? link.peer.any : link.peer.network;
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -66,27 +69,8 @@ Expected<void> Engine::open_link(Link& link, const std::string& address) {
         std::string(ucs_status_string(status)) + ": check the devices and transports given to UCX";
     return Error{Errc::io, "cannot connect to " + link.name() + ": " + link.why};
   }
-  if (!link.returns) say_hello(link);
+  send_bare(link, Kind::hello);
   return {};
-}
-
-void Engine::say_hello(Link& link) {
-  if (!joining_) return send_bare(link, Kind::hello);
-  const std::string own = address();
-  Prefix prefix;
-  prefix.kind = Kind::returning;
-  send(link, prefix, {}, {},
-       pack_return({own, return_proof(job_, placement_.own_process, link.process, own)}));
-}
-
-// The others drop the hellos of this process until they expect it.
-void Engine::repeat_hellos() {
-  joining_ = !connected();
-  const auto now = std::chrono::steady_clock::now();
-  if (!joining_ || now - last_hello_ < kHelloInterval) return;
-  last_hello_ = now;
-  for (const auto& link : links_)
-    if (link != nullptr && link->open && !link->acknowledged) say_hello(*link);
 }
 
 bool Engine::skip(std::int32_t process) {
@@ -135,70 +119,54 @@ void Engine::take_hello(const Prefix& hello) {
     if (early_hellos_.size() < kMaxEarlyHellos) early_hellos_.push_back(hello);
     return;
   }
+  if (saying_goodbye_) return;  // it would wait for another goodbye
   Link* link = sender_of(hello);
-  if (link == nullptr || !link->open) return;
-  answer_hello(*link);
+  if (link == nullptr || !link->open || std::exchange(link->hello_received, true)) return;
+  if (std::exchange(link->expected, false))
+    events_.emplace_back(ProcessBack{link->process});
+  else
+    answered_.push_back(link);
 }
 
-void Engine::answer_hello(Link& link) {
-  link.hello_received = true;
-  send_bare(link, Kind::hello_ack);
-}
-
-void Engine::expect(std::int32_t process) {
-  const Link* link = links_[static_cast<std::size_t>(process)].get();
-  if (link == nullptr || !link->open) expected_.insert(process);
-}
-
-void Engine::take_return(const Prefix& prefix, const void* data, std::size_t length) {
-  if (links_.empty() || prefix.process < 0 || prefix.process == placement_.own_process ||
-      prefix.process >= placement_.processes())
-    return;
-  auto& place = links_[static_cast<std::size_t>(prefix.process)];
-  if (place != nullptr && place->open && place->peer.token == prefix.token) {  // it repeats itself
-    if (!place->returns) answer_hello(*place);
-    return;
+// Outside of callbacks.
+void Engine::answer_hellos() {
+  for (Link* link : std::exchange(answered_, {})) {
+    guard(link, [&] {
+      if (link->open && (link->endpoint != nullptr || open_link(*link)))
+        send_bare(*link, Kind::hello_ack);
+    });
   }
+}
+
+// The link of the lost process stays as long as UCX may know it. Messages of the lost process are
+// none of the new link's: its token is another. The run may have given up an earlier process that
+// was to return, and expect another one.
+void Engine::expect(std::int32_t process, const std::string& host, const std::string& address) {
   // After our goodbye it would wait for another one.
-  if (saying_goodbye_ || expected_.count(prefix.process) == 0) return;
-  const Expected<ReturnText> text = unpack_return(data, length);
-  const bool proven =
-      text && equal_secrets(text->proof, return_proof(job_, prefix.process, placement_.own_process,
-                                                      text->address));
-  if (!proven) {
-    report_refused(
-        fmt::format("refused process {}, which does not belong to this job", prefix.process));
+  if (links_.empty() || saying_goodbye_) return;
+  placement_.host_of[static_cast<std::size_t>(process)] = host;
+  Expected<std::unique_ptr<Link>> link = make_link(process, address);
+  auto& place = links_[static_cast<std::size_t>(process)];
+  if (!link) return spdlog::warn("ucx: a process cannot return: {}", link.error().message);
+  if (place != nullptr && place->open &&
+      (!place->expected || place->peer.token == (*link)->peer.token))
     return;
+  if (place != nullptr) {
+    give_up(*place);
+    former_.push_back(std::move(place));
   }
-  expected_.erase(prefix.process);
-  back_.emplace_back(prefix.process, text->address);
+  place = *std::move(link);
+  place->expected = place->returns = true;
+  guard(place.get(), [&] {
+    if (const Expected<void> opened = open_link(*place); !opened)
+      spdlog::warn("ucx: a process cannot return: {}", opened.error().message);
+  });
 }
 
-// Outside of callbacks. The link of the lost process stays as long as UCX may know it. Messages of
-// the lost process are none of the new link's: its token is another.
-void Engine::accept_back() {
-  for (const auto& [process, address] : std::exchange(back_, {})) {
-    auto& place = links_[static_cast<std::size_t>(process)];
-    if (place != nullptr) {
-      abandon(*place);
-      former_.push_back(std::move(place));
-    }
-    place = make_link(process);
-    place->returns = place->hello_received = true;
-    if (const Expected<void> opened = open_link(*place, address); !opened) {
-      spdlog::warn("ucx: process {} cannot return yet: {}", process, opened.error().message);
-      expected_.insert(process);
-      continue;
-    }
-    events_.emplace_back(ProcessBack{process});
-  }
-}
-
-void Engine::greet_returned(std::int32_t process) {
+void Engine::answer_returned(std::int32_t process) {
   Link* link = links_[static_cast<std::size_t>(process)].get();
-  if (link == nullptr || !link->open || !std::exchange(link->returns, false)) return;
-  send_bare(*link, Kind::hello);
-  answer_hello(*link);
+  const bool is_back = link != nullptr && link->open && !link->expected;
+  if (is_back && std::exchange(link->returns, false)) send_bare(*link, Kind::hello_ack);
 }
 
 }  // namespace grapevine::ucx

@@ -121,13 +121,8 @@ void Engine::fail(Link& link, const std::string& why) {
 // The loss follows the messages that have arrived. The process may live and send on. Payloads that
 // it has only announced are still in its memory, and are dropped.
 void Engine::lose(std::int32_t process) {
-  expected_.erase(process);
   for (int rounds = 0, vain = 0; rounds < kProgressRoundsAtMost && vain < kVainPolls; ++rounds)
     vain = ucp_worker_progress(worker_->handle()) == 0 ? vain + 1 : 0;
-  // Its return, too, was only a message that has arrived.
-  back_.erase(std::remove_if(back_.begin(), back_.end(),
-                             [&](const auto& back) { return back.first == process; }),
-              back_.end());
   if (links_[static_cast<std::size_t>(process)] == nullptr) {  // it has no link here
     events_.emplace_back(ProcessLeft{process, ""});
     return;
@@ -186,8 +181,7 @@ bool Engine::progress() {
   }
   if (announced_ > 0) begin_announced();
   if (overwhelmed_) fail_overwhelmed();
-  if (!back_.empty()) accept_back();
-  if (joining_) repeat_hellos();
+  if (!answered_.empty()) answer_hellos();
   if (!broken_.empty()) close_broken();
   if (any_lost_) release_unfetchable();
   const auto is_done = [](void* request) {
@@ -200,6 +194,7 @@ bool Engine::progress() {
 }
 
 void Engine::say_goodbye() {
+  answer_hellos();
   saying_goodbye_ = true;
   for (const auto& link : links_)
     if (link != nullptr && link->open) send_bare(*link, Kind::goodbye);

@@ -61,8 +61,9 @@ class Engine {
   void use(std::shared_ptr<DeviceMemory> memory) { device_memory_ = std::move(memory); }
   bool reaches(const DeviceMemory& memory) const;
 
-  // Begins to connect to all other processes but the absent ones; where this one joins, they do not
-  // know its address, and expect it. Errors (bad_input, io): an address that is none.
+  // Begins to connect to all other processes but the absent ones: to those behind this one, while
+  // those before it connect to this one, as do all others where it joins. Errors (bad_input, io):
+  // an address that is none.
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
                          const ConnectOptions& options);
   // Both ends of every link have received the hello of the other.
@@ -83,7 +84,7 @@ class Engine {
   bool arm() { return worker_->arm(); }
   // A posted message needs progress() to be sent.
   bool busy() const {
-    return !sends_.empty() || !broken_.empty() || !back_.empty() || !events_.empty();
+    return !sends_.empty() || !broken_.empty() || !answered_.empty() || !events_.empty();
   }
   // The bytes of the messages that UCX has not finished to send.
   QueuedBytes& queued_bytes() { return queued_bytes_; }
@@ -92,10 +93,11 @@ class Engine {
   // The process is known to be dead: a ProcessLeft, unless there was one, behind all that has
   // arrived.
   void lose(std::int32_t process);
-  // A lost process, or one that was absent, may return.
-  void expect(std::int32_t process);
+  // A lost process, or one that was absent, returns with that address(): begins to connect to it.
+  // Outside of callbacks.
+  void expect(std::int32_t process, const std::string& host, const std::string& address);
   // Its ProcessBack has taken effect: it may begin. Nothing where it is lost again.
-  void greet_returned(std::int32_t process);
+  void answer_returned(std::int32_t process);
 
   // Sends goodbye to all other processes: nothing more follows.
   void say_goodbye();
@@ -113,12 +115,10 @@ class Engine {
 
   Engine(std::unique_ptr<Worker> worker, const UcxOptions& options);
 
-  std::unique_ptr<Link> make_link(std::int32_t process);
-  Expected<void> open_link(Link& link, const std::string& address);
-  void say_hello(Link& link);
-  void repeat_hellos();
+  Expected<std::unique_ptr<Link>> make_link(std::int32_t process, const std::string& address);
+  Expected<void> open_link(Link& link);
   void send(Link& link, Prefix prefix, const EncodedHeader& header,
-            std::vector<FrozenTensor> payload, std::string text = {});
+            std::vector<FrozenTensor> payload);
   void send_bare(Link& link, Kind kind, Rank rank = 0);
   void forget(Send& sent);
 
@@ -126,9 +126,7 @@ class Engine {
                                  std::size_t length, bool is_rendezvous);
   void take_hello(const Prefix& prefix);
   void take_notice(Link& link, const Prefix& prefix);
-  void answer_hello(Link& link);
-  void take_return(const Prefix& prefix, const void* data, std::size_t length);
-  void accept_back();
+  void answer_hellos();
   Link* sender_of(const Prefix& prefix);
   bool number_is_new(const Link& link, std::uint64_t number) const;
   ucs_status_t take_message(Link& link, std::uint64_t number, DecodedHeader header, void* data,
@@ -168,13 +166,9 @@ class Engine {
   std::shared_ptr<DeviceMemory> device_memory_;  // null: all tensors are on the CPU
   Placement placement_;
   CodecLimits limits_;
-  JobToken job_{};
-  bool joining_ = false;                       // the others do not know this process yet
   std::vector<std::unique_ptr<Link>> links_;   // by process; null: the own one, and absent ones
   std::vector<std::unique_ptr<Link>> former_;  // of processes that have returned: UCX knows them
-  std::set<std::int32_t> expected_;            // lost processes that may return
-  // Processes that have returned, and their addresses, until their links are opened.
-  std::vector<std::pair<std::int32_t, std::string>> back_;
+  std::vector<Link*> answered_;       // whose hellos are to be answered, outside of callbacks
   std::vector<Prefix> early_hellos_;  // arrived before connect()
   std::list<Send> sends_;             // in flight
   QueuedBytes queued_bytes_;          // "
@@ -188,7 +182,7 @@ class Engine {
   bool saying_goodbye_ = false;
   bool any_lost_ = false;
   bool overwhelmed_ = false;  // a callback has thrown: fail_overwhelmed() is due
-  std::chrono::steady_clock::time_point last_release_, last_hello_;
+  std::chrono::steady_clock::time_point last_release_;
   std::unique_ptr<Worker> worker_;
 };
 

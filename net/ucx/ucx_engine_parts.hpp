@@ -77,7 +77,8 @@ struct Engine::Link {
   bool open = true;             // until it says goodbye or is lost
   bool lost = false;            // without a goodbye
   bool skipped = false;         // the run lost it before it was connected
-  bool returns = false;         // its ProcessBack has not taken effect yet: it is not greeted
+  bool expected = false;        // to return: its first hello has not come
+  bool returns = false;         // its ProcessBack has not taken effect yet: it is not answered
   bool hello_received = false;  // its hello
   bool acknowledged = false;    // by it
   bool saw_all = false;         // it has answered our goodbye
@@ -103,7 +104,6 @@ struct Engine::Send {
   Link* link = nullptr;
   std::vector<std::byte> header;  // UCX reads it until the send completes, and the payload
   std::vector<FrozenTensor> payload;
-  std::string text;         // in their place
   std::uint64_t bytes = 0;  // of header and payload
   Buffers buffers;
   std::list<Send>::iterator self;

@@ -47,14 +47,6 @@ ucs_status_t Engine::on_active_message(const void* bytes, std::size_t size, void
     take_hello(*prefix);
     return UCS_OK;
   }
-  if (prefix->kind == Kind::returning) {
-    if (is_rendezvous) {
-      report_refused(fmt::format("a message of {} bytes in place of an address", length));
-      return UCS_ERR_REJECTED;
-    }
-    take_return(*prefix, data, length);
-    return UCS_OK;
-  }
   Link* link = sender_of(*prefix);
   if (link == nullptr || !link->open) return UCS_ERR_REJECTED;
   const bool numbered = prefix->kind != Kind::hello_ack && prefix->kind != Kind::seen;
@@ -95,7 +87,6 @@ void Engine::take_notice(Link& link, const Prefix& prefix) {
       break;
     case Kind::message:
     case Kind::hello:
-    case Kind::returning:
       break;
   }
 }

@@ -28,7 +28,7 @@ LeftForPeers& left_for_peers() {
 void Engine::post(Outgoing outgoing) {
   if (links_[static_cast<std::size_t>(outgoing.process)] == nullptr) return;
   Link& link = *links_[static_cast<std::size_t>(outgoing.process)];
-  if (!link.open) return;
+  if (!link.open || link.expected) return;
   // A message that could not be sent leaves a gap in the numbers, for which the other process would
   // wait: guard() ends the link.
   guard(&link, [&] {
@@ -49,7 +49,7 @@ void Engine::send_bare(Link& link, Kind kind, Rank rank) {
 }
 
 void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
-                  std::vector<FrozenTensor> payload, std::string text) {
+                  std::vector<FrozenTensor> payload) {
   if (link.endpoint == nullptr || link.closing) return;
   prefix.process = placement_.own_process;
   prefix.token = token_;
@@ -68,11 +68,9 @@ void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
     std::memcpy(s.header.data(), &prefix, sizeof prefix);
     std::copy(header.begin(), header.end(), s.header.begin() + sizeof prefix);
     s.payload = std::move(payload);
-    s.text = std::move(text);
     s.bytes = s.header.size();
     for (const FrozenTensor& t : s.payload) s.bytes += t.nbytes();
     queued_bytes_.add(s.bytes);
-    s.buffers.add(s.text.data(), s.text.size());
     for (const FrozenTensor& t : s.payload)
       if (t.nbytes() > 0)
         s.buffers.add(const_cast<void*>(t.raw()), t.nbytes());  // NOLINT: UCX reads
@@ -84,10 +82,6 @@ void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE;
-  if (!s.text.empty()) {  // an address arrives with its message, however long it is
-    param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-    param.flags = UCP_AM_SEND_FLAG_EAGER;
-  }
   if (is_on_device(s.payload)) {
     set_memory(param);
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
@@ -117,7 +111,6 @@ void Engine::forget(Send& sent) {
     return;
   }
   sent.payload.clear();
-  sent.text.clear();
   sent.buffers.clear();
   spare_.splice(spare_.begin(), sends_, self);
 }

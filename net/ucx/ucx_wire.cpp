@@ -10,8 +10,6 @@
 namespace grapevine::ucx {
 namespace {
 
-constexpr std::size_t kProofDigits = 64;  // mac_of()'s
-
 // Precedes UCX's two addresses.
 struct AddressHead {
   std::uint32_t magic = Prefix::kMagic;
@@ -48,25 +46,9 @@ Expected<Prefix> read_prefix(const void* header, std::size_t size) {
   std::memcpy(&prefix, header, sizeof prefix);
   if (prefix.magic != Prefix::kMagic || prefix.version != Prefix::kVersion)
     return refused("its magic or version is another");
-  if (prefix.kind < Kind::hello || prefix.kind > Kind::returning)
+  if (prefix.kind < Kind::hello || prefix.kind > Kind::seen)
     return refused("kind " + std::to_string(static_cast<int>(prefix.kind)));
   return prefix;
-}
-
-std::string return_proof(const JobToken& token, std::int32_t from, std::int32_t to,
-                         const std::string& address) {
-  const std::string key(reinterpret_cast<const char*>(token.data()), token.size());
-  return mac_of(key, {"ucx returning", std::to_string(from), std::to_string(to), address});
-}
-
-std::string pack_return(const ReturnText& text) { return text.proof + text.address; }
-
-Expected<ReturnText> unpack_return(const void* bytes, std::size_t size) {
-  if (size <= kProofDigits)
-    return Error{Errc::protocol,
-                 "a returning process says " + std::to_string(size) + " bytes of itself"};
-  const auto* text = static_cast<const char*>(bytes);
-  return ReturnText{{text + kProofDigits, size - kProofDigits}, {text, kProofDigits}};
 }
 
 std::string pack_address(const Address& address) {

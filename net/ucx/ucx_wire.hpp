@@ -6,7 +6,6 @@
 #include <string>
 
 #include "messages/expected.hpp"
-#include "net/token.hpp"
 
 namespace grapevine::ucx {
 
@@ -16,8 +15,7 @@ enum class Kind : std::uint16_t {
   message = 3,    // the prefix is followed by the codec's header; the tensors are the AM's data
   departure = 4,  // `rank` of the sender's process has left
   goodbye = 5,    // the sender's process is about to end; nothing of it follows but `seen`
-  seen = 6,       // everything up to the goodbye has arrived
-  returning = 7   // a hello in the place of a lost process: its AM's data is a ReturnText
+  seen = 6        // everything up to the goodbye has arrived
 };
 
 // Begins every active message's header. Message, departure and goodbye are numbered per pair of
@@ -46,20 +44,6 @@ struct Address {
   std::string any;      // UCX's own, opaque: over all transports
   std::string network;  // the same without shared memory
 };
-
-// The message of a process that takes the place of a lost one: its address, which the others do not
-// know yet, and the proof that it belongs to the job.
-struct ReturnText {
-  std::string address;  // pack_address()'s
-  std::string proof;    // return_proof()'s
-};
-
-// The proof of the process `from`, which only the process `to` accepts.
-std::string return_proof(const JobToken& token, std::int32_t from, std::int32_t to,
-                         const std::string& address);
-std::string pack_return(const ReturnText& text);
-// Errors (protocol): not made by pack_return().
-Expected<ReturnText> unpack_return(const void* bytes, std::size_t size);
 
 std::string pack_address(const Address& address);
 // Errors (bad_input): not made by pack_address of this version, or damaged; UCX itself would crash

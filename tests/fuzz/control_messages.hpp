@@ -22,7 +22,7 @@ using ControlMessages = std::tuple<
     SignalJob, OutputWritten, Greet, Greeting, QueryWaits, WaitReport, PartStored, CheckSettings,
     SettingsChecked, ModelShared, ExpectProcess, HoldForView, AskTraffic, Traffic, CloseView,
     ViewClosed, InstallView, AskJob, JobOffer, SendModel, ModelSent, ReleaseModel, AskAddresses,
-    Addresses, AskControl, ControlPlace, AskChallenge, Challenge>;
+    Addresses, AskControl, ControlPlace, AskChallenge, Challenge, ViewCounts>;
 
 template <class Message, std::size_t I = 0>
 constexpr std::size_t place_of() {

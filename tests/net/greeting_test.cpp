@@ -109,28 +109,10 @@ TEST(UcxPrefix, OnlyItsKindsAreRead) {
     ucx::Prefix prefix;
     prefix.kind = static_cast<ucx::Kind>(kind);
     const auto read = ucx::read_prefix(&prefix, sizeof prefix);
-    EXPECT_EQ(read.ok(), kind >= 1 && kind <= 7) << kind;
+    EXPECT_EQ(read.ok(), kind >= 1 && kind <= 6) << kind;
   }
   const ucx::Prefix prefix;
   EXPECT_FALSE(ucx::read_prefix(&prefix, sizeof prefix - 1).ok());
-}
-
-// Of one process to one other, with one address.
-TEST(UcxReturn, AProofIsForOneAddressAndOneReceiver) {
-  const JobToken job = {std::byte{1}};
-  const ucx::ReturnText sent{"an address", ucx::return_proof(job, 1, 2, "an address")};
-  const std::string bytes = ucx::pack_return(sent);
-  const auto read = ucx::unpack_return(bytes.data(), bytes.size());
-  ASSERT_TRUE(read.ok());
-  EXPECT_EQ(read->address, sent.address);
-  EXPECT_EQ(read->proof, sent.proof);
-  for (const auto& other :
-       {ucx::return_proof({std::byte{2}}, 1, 2, "an address"),
-        ucx::return_proof(job, 3, 2, "an address"), ucx::return_proof(job, 1, 3, "an address"),
-        ucx::return_proof(job, 1, 2, "another")})
-    EXPECT_NE(other, sent.proof);
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, sent.proof.size()})
-    EXPECT_FALSE(ucx::unpack_return(bytes.data(), size).ok()) << size << " bytes";
 }
 
 // ---- frames whose tensors are empty, one after the other ----

@@ -130,16 +130,18 @@ void PeerState::on_close_view(CloseView close) {
   self_->send(config_.supervisor, closed);
 }
 
+void PeerState::on_counts(const ViewCounts& counts) {
+  if (member_.takes(counts)) view_.counts.insert(counts.counts.begin(), counts.counts.end());
+}
+
 void PeerState::on_install(const InstallView& view) {
   if (!member_.installs(view)) return;
-  if (view.more) return view_.counts.insert(view.counts.begin(), view.counts.end());
   given_ = {};  // all takers that live have had it: see send_parts()
   if (is_server() && view.kind == ViewKind::new_wiring)
     return serves(config_.rank, view) ? begin_as_server(view) : suspend_server();
   const bool behind = contains(view.behind, config_.rank);
   if (!view_.joins && contains(view.joining, config_.rank)) join_anew();
   view_.install = view;
-  view_.install.counts.merge(std::exchange(view_.counts, {}));
   if (behind || view_.joins) {
     leave_servers(view);
     deal_.first_step = deal_end_;  // what this rank has taken has counted
@@ -147,7 +149,7 @@ void PeerState::on_install(const InstallView& view) {
     view_.state_at = now();
     return take_state_if_complete();
   }
-  if (!std::exchange(view_.open_is_resolved, true) && !resolve_open(view_.install)) return;
+  if (!std::exchange(view_.open_is_resolved, true) && !resolve_open(view)) return;
   if (exchanges_in(view)) scale_model(view.scale);
   const StateDict shared = role_->save_shared(), own = role_->save_own();
   if (view.donor == config_.rank) send_state(view, shared, role_->save_joiner());
@@ -166,9 +168,12 @@ bool PeerState::resolve_open(const InstallView& view) {
     role_->take_back(*this, view.operations);
     return true;
   }
-  const auto own = view.counts.find(config_.rank);
-  if (own != view.counts.end() && own->second.size() == role_->counts().size()) {
-    role_->resolve_open(*this, view.counts);
+  const auto is_of_a_member = [&](const auto& counts) {
+    return contains(view.members, counts.first) && counts.second.size() == role_->counts().size();
+  };
+  if (view_.counts.count(config_.rank) > 0 &&
+      std::all_of(view_.counts.begin(), view_.counts.end(), is_of_a_member)) {
+    role_->resolve_open(*this, view_.counts);
     return true;
   }
   fail({Errc::failed, fmt::format("rank {}: a view without its counts", config_.rank)});

@@ -61,6 +61,7 @@ class ViewMember {
   std::optional<Traffic> answer();
   // Whether that is the view in progress.
   bool closes(const CloseView& close) const { return close.view == number_ && is_holding(); }
+  bool takes(const ViewCounts& counts) const { return counts.view == number_ && is_holding(); }
   bool installs(const InstallView& view) const { return view.view == number_ && is_holding(); }
   // False: its role is closed already, for a view that was never installed. REQUIRES: closes().
   bool close();

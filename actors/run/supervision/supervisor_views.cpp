@@ -115,6 +115,7 @@ void SupervisorState::install_view() {
                      : "all ranks with a state of training are lost, and the others were joining"});
   // The model of a run with servers is theirs, at their clock.
   const double least_epoch = wiring_.in_progress() ? view_.servers_epoch() : 0;
+  const ClosedCounts counts = view_.closed_counts(config_.models);
   InstallView view =
       view_.conclude(config_.models, config_.horizon, least_epoch, progress_.steps());
   batches_so_far_ = batches_with_earlier();
@@ -136,8 +137,9 @@ void SupervisorState::install_view() {
   config_.total_epochs = epochs;
   checkpoints_.set_total(epochs);
   crew_.report_members({view.members, view.joining, whole_epochs(view.horizon.first_epoch)});
-  for (const InstallView& part : split_counts(view, config_.counts_per_message))
+  for (const ViewCounts& part : split_counts(view.view, counts, config_.counts_per_message))
     crew_.send_to_ranks(part);
+  crew_.send_to_ranks(view);
   if (!newest_.empty() && !wiring_.in_progress()) report_change(std::exchange(newest_, {}));
   // A rank had to take the model of another first.
   if (view.passes) return begin_view_change();
@@ -176,7 +178,7 @@ Place SupervisorState::on_ask_place(AskPlace ask) {
   if (!again || returning_->agent != ask.agent) granted_at_ = now();
   returning_ = ask;
   place.granted = true;
-  if (!alone) expect_process(ask.process, place);
+  if (!alone) expect_process(ask, place);
   return place;
 }
 
@@ -203,11 +205,12 @@ Vacancy SupervisorState::on_ask_vacancy() const {
   return vacancy;
 }
 
-void SupervisorState::expect_process(std::int32_t process, Place& place) {
-  if (config_.expect_process) config_.expect_process(process);
-  crew_.send_to(members_.remaining_processes(), ExpectProcess{process});
+void SupervisorState::expect_process(const AskPlace& granted, Place& place) {
+  const ExpectProcess expected{granted.process, granted.host, granted.address};
+  if (config_.expect_process) config_.expect_process(expected);
+  crew_.send_to(members_.remaining_processes(), expected);
   for (const std::int32_t other : members_.lost_processes())
-    if (other != process) place.absent.push_back(other);
+    if (other != granted.process) place.absent.push_back(other);
 }
 
 void SupervisorState::on_process_returned(ProcessReturned& returned) {

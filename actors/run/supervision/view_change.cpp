@@ -153,7 +153,7 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, d
   view.view = number_;
   view.members = members_;
   NodeChange nodes = changed_nodes(models);
-  const Closed exchanging = add_closed(view, models);
+  const Closed exchanging = add_closed(view);
   if (!models.changes_by_mean) view.scale = scale_of(exchanging, models, nodes);
   const Closed ahead = split_ahead(view, exchanging, models);
   view.joining = std::move(nodes.joining);
@@ -173,11 +173,18 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon, d
   return view;
 }
 
-// Adds the operations and counts of the members to `view`. Returns those that exchanged so far.
-ViewChange::Closed ViewChange::add_closed(InstallView& view, const Models& models) const {
+ClosedCounts ViewChange::closed_counts(const Models& models) const {
+  ClosedCounts counts;
+  if (!models.changes_by_mean) return counts;
+  for (const auto& [rank, closed] : closed_)
+    if (!closed.counts.empty()) counts[rank] = closed.counts;
+  return counts;
+}
+
+// Adds the operations of the members to `view`. Returns those that exchanged so far.
+ViewChange::Closed ViewChange::add_closed(InstallView& view) const {
   Closed exchanging;
   for (const auto& [rank, closed] : closed_) {
-    if (models.changes_by_mean && !closed.counts.empty()) view.counts[rank] = closed.counts;
     if (closed.operations < 0) continue;
     view.operations = std::max(view.operations, closed.operations);
     exchanging.push_back(&closed);

@@ -104,6 +104,8 @@ class ViewChange {
   // Whether a member, none of `but`, has a state that others can take: at Next::install; before, as
   // far as is known. A rank that receives one has it by its first step, or once it has closed.
   bool has_donor(const std::vector<Rank>& but = {}) const;
+  // Role::counts() of the members, where a view changes by the mean. REQUIRES: Next::install.
+  ClosedCounts closed_counts(const Models& models) const;
   // `horizon`: of the view before; `least_epoch`: that the view begins at; `reported`: the last
   // step of each rank that has reported one. REQUIRES: has_donor().
   InstallView conclude(const Models& models, const Horizon& horizon, double least_epoch = 0,
@@ -133,7 +135,7 @@ class ViewChange {
   bool has_state(Rank rank) const;
   std::size_t count_participants() const { return members_.size() + servers_.size(); }
   NodeChange changed_nodes(const Models& models) const;
-  Closed add_closed(InstallView& view, const Models& models) const;
+  Closed add_closed(InstallView& view) const;
   double scale_of(const Closed& exchanging, const Models& models, const NodeChange& nodes) const;
   Closed split_ahead(InstallView& view, const Closed& exchanging, const Models& models) const;
   std::vector<BatchAccount::Share> batch_shares() const;

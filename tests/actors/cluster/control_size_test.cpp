@@ -130,11 +130,16 @@ InstallView longest<InstallView>() {
   for (auto* ranks : {&view.members, &view.behind, &view.joining, &view.heads})
     *ranks = some_ranks(0, kWorkers);
   view.new_servers = some_ranks(kWorkers, kRanks);
+  view.settings = settings();
+  return view;
+}
+template <>
+ViewCounts longest<ViewCounts>() {
+  ViewCounts view;
   // Of the most levels: two for each around a role.
-  for (const Rank rank : view.members)
+  for (const Rank rank : some_ranks(0, kWorkers))
     for (int count = 0; count < 1 + 2 * kMostLevels; ++count)
       view.counts[rank].push_back(any_number());
-  view.settings = settings();
   return view;
 }
 template <>
@@ -284,7 +289,9 @@ template <class Message>
 std::vector<Message> messages_of(Message message) {
   return {std::move(message)};
 }
-std::vector<InstallView> messages_of(const InstallView& view) { return split_counts(view); }
+std::vector<ViewCounts> messages_of(const ViewCounts& view) {
+  return split_counts(view.view, view.counts);
+}
 
 template <class Message>
 void expect_short(std::size_t place) {

@@ -144,6 +144,7 @@ PeerActor::behavior_type stand_in(PeerActor::pointer self, Rank rank, Supervisor
           [](const HoldForView&) {},
           [](AskTraffic) {},
           [](CloseView) {},
+          [](const ViewCounts&) {},
           [](const InstallView&) {},
           [](QueryWaits) {},
           [](const CheckSettings&) {},
@@ -282,13 +283,15 @@ TEST_F(HostileProcess, LongListsHaveNoEffect) {
     InstallView view;
     view.members = view.behind = view.joining = ranks;
     view.heads = view.new_servers = ranks;
+    ViewCounts counts;
     RankFigures figures;
     for (const Rank rank : ranks) {
-      view.counts[rank] = {};
+      counts.counts[rank] = {};
       figures.waited_ns[rank] = figures.ledger.staleness[rank] = rank;
       figures.sent_bytes[rank] = 1;
     }
     attack(view);
+    attack(counts);
     attack(figures);
     WaitReport waits;
     waits.waits.resize(length);

@@ -104,7 +104,7 @@ ProcessAgentActor::behavior_type stand_in(ProcessAgentActor::pointer) {
   return {[](const RunEnded&) {},      [](const TraceClosed&) {},
           [](const TraceRefused&) {},  [](StopRequested) {},
           [](CheckpointRequested) {},  [](const ResumeFrom&) {},
-          [](ProcessLost) {},          [](ExpectProcess) {},
+          [](ProcessLost) {},          [](const ExpectProcess&) {},
           [](Ping) { return Pong{}; }, [](AskClock) { return ClockReading{}; }};
 }
 
@@ -118,7 +118,7 @@ ProcessAgentActor::behavior_type silent_agent(
           [](CheckpointRequested) {},
           [](const ResumeFrom&) {},
           [](ProcessLost) {},
-          [](ExpectProcess) {},
+          [](const ExpectProcess&) {},
           [self](Ping) { return self->state.emplace_back(self->make_response_promise<Pong>()); },
           [](AskClock) { return ClockReading{}; }};
 }
@@ -132,20 +132,29 @@ ProcessAgentActor::behavior_type ended_agent(ProcessAgentActor::pointer) {
           [](CheckpointRequested) {},
           [](const ResumeFrom&) {},
           [](ProcessLost) {},
-          [](ExpectProcess) {},
+          [](const ExpectProcess&) {},
           [](Ping) -> caf::result<Pong> { return caf::sec::request_receiver_down; },
           [](AskClock) { return ClockReading{}; }};
 }
 
 PeerActor::behavior_type idle_peer(PeerActor::pointer) {
-  return {[](StartTraining) {},      [](GradientPart&) {},
-          [](Gradient&) {},          [](Envelope&) {},
-          [](TimerFired) {},         [](const PeerLost&) {},
-          [](TakeSnapshot) {},       [](Collect) {},
-          [](FlushTrace) {},         [](StallOver) {},
-          [](const HoldForView&) {}, [](AskTraffic) {},
-          [](CloseView) {},          [](const InstallView&) {},
-          [](QueryWaits) {},         [](const CheckSettings&) {},
+  return {[](StartTraining) {},
+          [](GradientPart&) {},
+          [](Gradient&) {},
+          [](Envelope&) {},
+          [](TimerFired) {},
+          [](const PeerLost&) {},
+          [](TakeSnapshot) {},
+          [](Collect) {},
+          [](FlushTrace) {},
+          [](StallOver) {},
+          [](const HoldForView&) {},
+          [](AskTraffic) {},
+          [](CloseView) {},
+          [](const ViewCounts&) {},
+          [](const InstallView&) {},
+          [](QueryWaits) {},
+          [](const CheckSettings&) {},
           [](const PartStored&) {}};
 }
 

@@ -34,7 +34,7 @@ class ToldTransport final : public RemoteTransport {
     return {};
   }
   void process_down(std::int32_t) override {}
-  void expect_process(std::int32_t) override {}
+  void expect_process(std::int32_t, const std::string&, const std::string&) override {}
   bool is_up(std::int32_t) const override { return true; }
   Expected<void> attach(Rank, std::shared_ptr<Inbox>) override { return {}; }
   void detach(Rank) override {}

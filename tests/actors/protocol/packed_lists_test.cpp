@@ -87,9 +87,15 @@ InstallView random_view(Random& random) {
   view.horizon.first_epoch = 1.5;
   view.settings = {{"lr", "0.1"}};
   view.donor = 3;
-  view.passes = view.more = true;
+  view.passes = true;
   for (auto* ranks : {&view.members, &view.behind, &view.joining, &view.heads, &view.new_servers})
     *ranks = random_ranks(random, random() % 9);
+  return view;
+}
+
+ViewCounts random_counts(Random& random) {
+  ViewCounts view;
+  view.view = static_cast<std::int64_t>(random() >> 1);
   for (const Rank rank : random_ranks(random, 1))
     for (std::uint64_t count = random() % 4; count > 0; --count)
       view.counts[rank].push_back(static_cast<std::int64_t>(random() >> (random() % 64)));
@@ -108,11 +114,14 @@ TEST_F(PackedListsTest, AViewKeepsItsRanksAndCounts) {
     EXPECT_EQ(copy.horizon.first_epoch, 1.5);
     EXPECT_EQ(copy.settings, view.settings);
     EXPECT_EQ(copy.donor, 3);
-    EXPECT_TRUE(copy.passes && copy.more);
+    EXPECT_TRUE(copy.passes);
     const auto lists = [](const InstallView& v) {
-      return std::tie(v.members, v.behind, v.joining, v.new_servers, v.heads, v.counts);
+      return std::tie(v.members, v.behind, v.joining, v.new_servers, v.heads);
     };
     EXPECT_TRUE(lists(copy) == lists(view));
+    const ViewCounts counts = random_counts(random), received = through_the_wire(counts);
+    EXPECT_EQ(received.view, counts.view);
+    EXPECT_EQ(received.counts, counts.counts);
     const HoldForView hold{view.view, view.members, view.joining, true};
     const HoldForView held = through_the_wire(hold);
     EXPECT_EQ(held.view, hold.view);
@@ -203,8 +212,10 @@ TEST_F(PackedListsTest, DamagedBytesAreRefusedOrAnotherMessage) {
   InstallView view;
   view.members = {0, 1, 3, 4, 9};
   view.joining = {3};
-  view.counts = {{0, {7, 14, 3}}, {1, {7, 14, 0}}, {9, {6, 12, 0}}};
-  EXPECT_GT(refused_of_damaged(view), 20U);
+  EXPECT_GT(refused_of_damaged(view), 10U);
+  ViewCounts counts;
+  counts.counts = {{0, {7, 14, 3}}, {1, {7, 14, 0}}, {9, {6, 12, 0}}};
+  EXPECT_GT(refused_of_damaged(counts), 10U);
   WaitReport report;
   report.waits = {{2, PayloadKind::chunk, 812, 5, 6}, {-1, PayloadKind::activate, 5}};
   EXPECT_GT(refused_of_damaged(report), 10U);
@@ -229,29 +240,26 @@ TEST_F(PackedListsTest, ANumberThatIsTooLargeIsRefused) {
   EXPECT_EQ(ranks, std::vector<std::int32_t>{7});
 }
 
-// In the last message as in the others, each rank once.
+// Each rank once, in the order of their numbers.
 TEST_F(PackedListsTest, TheCountsOfAViewAreSplit) {
   Random random(4);
   for (const std::size_t most : {1U, 3U, 7U, 100U, 100'000U}) {
-    const InstallView view = random_view(random);
-    std::map<Rank, std::vector<std::int64_t>> counts;
-    const std::vector<InstallView> parts = split_counts(view, most);
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      EXPECT_EQ(parts[i].more, i + 1 < parts.size() || view.more);
-      EXPECT_EQ(parts[i].members, view.members);
+    const ViewCounts whole = random_counts(random);
+    ClosedCounts counts;
+    for (const ViewCounts& part : split_counts(whole.view, whole.counts, most)) {
+      EXPECT_EQ(part.view, whole.view);
+      EXPECT_FALSE(part.counts.empty());
       std::size_t numbers = 0;
-      for (const auto& own : parts[i].counts) {
+      for (const auto& own : part.counts) {
         numbers += own.second.size();
         EXPECT_TRUE(counts.insert(own).second);
       }
-      EXPECT_TRUE(numbers <= most || parts[i].counts.size() == 1) << numbers;
+      EXPECT_TRUE(numbers <= most || part.counts.size() == 1) << numbers;
     }
-    EXPECT_EQ(counts, view.counts);
+    EXPECT_EQ(counts, whole.counts);
   }
-  InstallView whole;
-  whole.counts = {{0, {1, 2, 3}}, {1, {4, 5, 6}}};
-  EXPECT_EQ(split_counts(whole).size(), 1U);
-  EXPECT_FALSE(split_counts(whole).front().more);
+  EXPECT_EQ(split_counts(1, {{0, {1, 2, 3}}, {1, {4, 5, 6}}}).size(), 1U);
+  EXPECT_TRUE(split_counts(1, {}).empty());
 }
 
 // ---- actors ----

@@ -145,7 +145,7 @@ TEST(ChangedLevelsRun, TheCountsOfAViewMayComeInParts) {
         config.returns = {{3, milliseconds(100)}};
         return run_virtual(config, std::make_shared<Quiet>());
       };
-      const RunResult whole = run(InstallView::kMostCounts), in_parts = run(1);
+      const RunResult whole = run(ViewCounts::kMostNumbers), in_parts = run(1);
       expect_sound(whole);
       expect_sound(in_parts);
       EXPECT_EQ(in_parts.trace_hash, whole.trace_hash);

@@ -965,11 +965,14 @@ TEST_F(LossTest, AModelThatCannotBeFetchedEndsTheRunWithItsReason) {
 
 class ProcessAgentTest : public testing::Test {
  protected:
-  void assign(const std::string& out) {
+  // None: the transport of the process connects.
+  void assign(const std::optional<std::string>& out) {
     agent_ = system_.spawn(grapevine::process_agent,
                            ProcessAgentConfig{1, 3, "head:29500", observer_, told_.teller()});
     head_ = std::make_unique<Player>(system_);
-    caf::anon_send(agent_, AssignRun{head_->as<SupervisorActor>(), {}, TracerActor{}, out});
+    caf::anon_send(agent_, WatchSupervisor{head_->as<SupervisorActor>()});
+    if (out)
+      caf::anon_send(agent_, AssignRun{head_->as<SupervisorActor>(), {}, TracerActor{}, *out});
   }
 
   caf::actor_system_config system_config_;
@@ -1020,6 +1023,16 @@ TEST_F(ProcessAgentTest, TheEndOfTheHeadEndsItsProcessWithWhatIsKnownOfItsCheckp
               "process 0 at head:29500 is gone: its own output says why" + c.hint);
   }
   EXPECT_EQ(told_.processes(), (Processes{0, 0, 0}));
+}
+
+TEST_F(ProcessAgentTest, TheEndOfTheHeadEndsAProcessThatConnects) {
+  assign(std::nullopt);
+  caf::scoped_actor self{system_};
+  self->request(agent_, kDeadline, Ping{}).receive([](Pong) {}, [](const caf::error&) {});
+  head_.reset();
+  const RunResult result = observer_->result();
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code, Errc::peer_down);
 }
 
 // ---- the peer ----

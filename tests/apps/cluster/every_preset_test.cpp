@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
@@ -31,20 +30,12 @@ std::ostream& operator<<(std::ostream& out, const Changed& job) {
   return out << job.preset << " over " << job.wire << (job.has_nodes ? ", with nodes" : "");
 }
 
-// The presets take turns at the wires. Beside them: exchanges of further kinds, and nodes.
+// All presets, and nodes of both kinds: replicas, and models of their own.
 std::vector<Changed> jobs_over(const std::string& wire) {
-  const std::array<std::string, 3> wires = {"tcp", "ucx", "shm"};
   std::vector<Changed> jobs;
-  const std::vector<Preset>& all = presets();
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if (wires[i % wires.size()] == wire) jobs.push_back({all[i].name, wire});
-  const std::vector<Changed> more = {{"gem", "tcp"},
-                                     {"eager-majority", "ucx"},
-                                     {"ad-psgd", "shm"},
-                                     {"ar", "tcp", true},
-                                     {"sgp", "ucx", true}};
-  for (const Changed& job : more)
-    if (job.wire == wire) jobs.push_back(job);
+  for (const Preset& preset : presets()) jobs.push_back({preset.name, wire});
+  jobs.push_back({"ar", wire, true});
+  jobs.push_back({"sgp", wire, true});
   return jobs;
 }
 

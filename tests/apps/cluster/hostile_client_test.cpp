@@ -45,7 +45,7 @@ ProcessAgentActor::behavior_type quiet_agent(ProcessAgentActor::pointer) {
   return {[](const RunEnded&) {},      [](const TraceClosed&) {},
           [](const TraceRefused&) {},  [](StopRequested) {},
           [](CheckpointRequested) {},  [](const ResumeFrom&) {},
-          [](ProcessLost) {},          [](ExpectProcess) {},
+          [](ProcessLost) {},          [](const ExpectProcess&) {},
           [](Ping) { return Pong{}; }, [](AskClock) { return ClockReading{}; }};
 }
 

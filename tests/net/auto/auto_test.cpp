@@ -60,10 +60,16 @@ class AutoWorld {
     return process(process_of_[static_cast<std::size_t>(rank)]);
   }
   void end(std::int32_t p) { transports_[static_cast<std::size_t>(p)].reset(); }
-  Expected<void> join_again(std::int32_t p, const Offer& offer) {
+  void make_again(std::int32_t p, const Offer& offer) {
     auto& transport = transports_[static_cast<std::size_t>(p)] = make_auto(offer);
     addresses_[static_cast<std::size_t>(p)] = transport->address();
-    return transport->connect(addresses_,
+  }
+  void expect(std::int32_t p, std::int32_t other) {
+    process(p).expect_process(other, "host" + std::to_string(other),
+                              addresses_[static_cast<std::size_t>(other)]);
+  }
+  Expected<void> join_again(std::int32_t p) {
+    return process(p).connect(addresses_,
                               place(process_of_, p, static_cast<std::int32_t>(addresses_.size())),
                               kTimeout, {kJob, nullptr, true, {}});
   }
@@ -142,8 +148,9 @@ TEST(Auto, AProcessMayReturnOverAnotherWire) {
     for (const int r : {0, 2})
       ASSERT_TRUE(inboxes[static_cast<std::size_t>(r)]->wait_down(1, times));
     for (const int r : {0, 2}) EXPECT_FALSE(world.process(r).is_up(1));
-    for (const int r : {0, 2}) world.process(r).expect_process(1);
-    const auto joined = world.join_again(1, offer);
+    world.make_again(1, offer);
+    for (const int r : {0, 2}) world.expect(r, 1);
+    const auto joined = world.join_again(1);
     ASSERT_TRUE(joined.ok()) << joined.error().message;
     inboxes[1] = attach(world.endpoint(1), 1);
     for (const int r : {0, 2}) {
@@ -170,8 +177,9 @@ TEST(Auto, TakesDeviceMemoryAsTheWireOfAReturnedProcessDoes) {
   for (const bool has_ucx : {false, true}) {
     world.end(1);
     ASSERT_TRUE(inboxes[0]->wait_down(1, ++times));
-    world.process(0).expect_process(1);
-    const auto joined = world.join_again(1, has_ucx ? Offer{Wire::ucx} : Offer{});
+    world.make_again(1, has_ucx ? Offer{Wire::ucx} : Offer{});
+    world.expect(0, 1);
+    const auto joined = world.join_again(1);
     ASSERT_TRUE(joined.ok()) << joined.error().message;
     ASSERT_TRUE(eventually([&] { return world.process(0).is_up(1); }));
     EXPECT_EQ(world.endpoint(0).takes_device_memory(0, 1), has_ucx);

@@ -1,11 +1,12 @@
 // The other process of tests/net/ucx/ucx_process_test.cpp.
 //
-// Usage: ucx_peer FOLDER PROCESS PROCESSES same|other echo|sink|flood|leave
+// Usage: ucx_peer FOLDER PROCESS PROCESSES same|other echo|sink|flood|stream|leave|join
 //   echo   sends everything back
 //   sink   takes everything; says "taken" at the first message
 //   flood  sends rank 0 large messages without end; says "flooding"
 //   stream sends rank 0 many messages that UCX announces before it sends them
 //   leave  sends rank 0 kLeaving numbered messages, one of them large, and ends
+//   join   joins the others, and sends everything back
 // All but `leave` end when rank 0 is down.
 #include <ATen/ops/zeros.h>
 
@@ -24,7 +25,7 @@ class PeerInbox final : public Inbox {
       : transport_(transport), scenario_(std::move(scenario)) {}
 
   void deliver(Envelope e) override {
-    if (scenario_ == "echo") {
+    if (scenario_ == "echo" || scenario_ == "join") {
       std::swap(e.from, e.to);
       transport_.send(std::move(e));
     } else if (scenario_ == "sink") {
@@ -65,7 +66,7 @@ FrozenTensor zeros(std::int64_t bytes) {
 }
 
 int run(const std::string& folder, const Placement& where, const std::string& scenario) {
-  auto transport = FileRendezvous(folder).meet(loopback_options(), where);
+  auto transport = FileRendezvous(folder).meet(loopback_options(), where, scenario == "join");
   if (!transport) {
     std::fprintf(stderr, "error: %s\n", transport.error().message.c_str());
     return 1;

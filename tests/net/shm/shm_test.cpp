@@ -140,7 +140,7 @@ TEST(ShmMemory, IsUsedFromTheFirstLinkOn) {
   ASSERT_TRUE(
       first->connect(addresses, place({0, 1}, 0, 2), kTimeout, {kJob, nullptr, false, {1}}).ok());
   EXPECT_FALSE(has_send_memory()) << "all other processes are absent";
-  first->expect_process(1);
+  first->expect_process(1, {}, {});
   ASSERT_TRUE(
       second->connect(addresses, place({0, 1}, 1, 2), kTimeout, {kJob, nullptr, true, {}}).ok());
   EXPECT_TRUE(has_send_memory());
@@ -450,7 +450,7 @@ TEST(ShmReturn, AnExpectedProcessMayReturnAndBeLostAgain) {
     world.end(1);
     for (const int r : {0, 2})
       ASSERT_TRUE(inboxes[static_cast<std::size_t>(r)]->wait_down(1, time));
-    for (const int r : {0, 2}) world.process(r).expect_process(1);
+    for (const int r : {0, 2}) world.process(r).expect_process(1, {}, {});
     const auto joined = world.join_again(1, {});
     ASSERT_TRUE(joined.ok()) << joined.error().message;
     for (const int r : {0, 2}) world.endpoint(r).send(numbered(r, 1, 0));  // at once
@@ -469,7 +469,7 @@ TEST(ShmReturn, AProcessThatIsLostWhileAnotherJoinsIsNotAwaited) {
   auto first = attach(world.endpoint(0), 0);
   for (const std::int32_t lost : {1, 2}) world.end(lost);
   for (const Rank lost : {1, 2}) ASSERT_TRUE(first->wait_down(lost));
-  world.process(0).expect_process(1);
+  world.process(0).expect_process(1, {}, {});
   std::atomic<int> polls{0};
   const auto joined = world.join_again(
       1, {}, kTimeout, [&](std::int32_t process) { return process == 2 && ++polls > 2; });

@@ -134,7 +134,7 @@ class WithListener : public testing::Test {
     const auto inbox = attach(*transport_, 0);
     process_1_.socket.reset();
     ASSERT_TRUE(inbox->wait_down(1));
-    transport_->expect_process(1);
+    transport_->expect_process(1, {}, {});
   }
 
   const LogLines log_;

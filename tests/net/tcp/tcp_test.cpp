@@ -226,7 +226,7 @@ TEST(Tcp, ALostProcessReturns) {
     for (const Rank r : {near, 2}) {
       for (const Rank lost : {3, back}) ASSERT_TRUE(inboxes[r]->wait_down(lost));
       for (const Rank lost : {3, back}) world.endpoint(r).process_down(lost);
-      world.endpoint(r).expect_process(back);
+      world.endpoint(r).expect_process(back, {}, {});
     }
     world.make_again(back, {3});
     auto returned = attach(world.endpoint(back), back);
@@ -254,7 +254,7 @@ TEST(Tcp, AProcessThatIsLostWhileAnotherJoinsIsNotAwaited) {
     for (const std::int32_t lost : {1, 3}) world.end(lost);
     for (const Rank r : {0, 2}) {
       for (const Rank lost : {1, 3}) ASSERT_TRUE(inboxes[r]->wait_down(lost));
-      world.endpoint(r).expect_process(1);
+      world.endpoint(r).expect_process(1, {}, {});
     }
     if (!ended) world.set_address(3, stopped.address());
     std::atomic<int> polls{0};

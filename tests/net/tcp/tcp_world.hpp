@@ -111,7 +111,7 @@ inline void expect_messages_at_once_after_returns(TcpWorld& world) {
     world.end(0);
     for (const Rank r : {1, 2}) {
       ASSERT_TRUE(inboxes[static_cast<std::size_t>(r)]->wait_down(0, time));
-      world.endpoint(r).expect_process(0);
+      world.endpoint(r).expect_process(0, {}, {});
     }
     world.make_again(0, {});
     for (const Rank r : {1, 2}) world.endpoint(r).send(numbered(r, 0, 0));

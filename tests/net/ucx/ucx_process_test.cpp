@@ -169,6 +169,46 @@ TEST(UcxCutLink, IsLostWhileItsPayloadsArrive) {
   }
 }
 
+// Processes die at every moment of their join: no other process ends with them. UCX 1.13 would end
+// a process whose answer to such a one is on its way.
+TEST_P(UcxProcesses, AProcessMayDieAsItJoins) {
+  auto made = make_ucx_transport(loopback_options());
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  const FileRendezvous files(folder_.path());
+  files.publish(0, (*made)->address());
+  ConnectOptions alone;
+  alone.absent = {1};
+  const Placement where = placement(0, 2, same_host());
+  ASSERT_TRUE((*made)->connect({"", ""}, where, kHangDeadline, alone).ok());
+  const auto inbox = std::make_shared<RecordingInbox>();
+  ASSERT_TRUE((*made)->attach(0, inbox).ok());
+  ProcessOptions options;
+  options.program = GRAPEVINE_UCX_PEER;
+  options.timeout = std::chrono::minutes(5);
+  Rng rng(27);
+  constexpr int kDeaths = 30;
+  for (int time = 0; time <= kDeaths; ++time) {
+    SCOPED_TRACE("time " + std::to_string(time));
+    files.forget(1);
+    Process joining({folder_.path().string(), "1", "2", same_host() ? "same" : "other", "join"},
+                    options);
+    (*made)->expect_process(1, where.host_of[1], files.address_of(1));
+    if (time == kDeaths) {
+      ASSERT_TRUE(eventually([&] { return (*made)->is_up(1); }));
+      (*made)->send(numbered(0, 1, 0));
+      ASSERT_TRUE(inbox->wait_messages(1));
+      made->reset();
+      EXPECT_EQ(joining.wait().exit_code, 0);
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(rng() % 8000));
+    joining.signal(SIGKILL);
+    joining.wait();
+    (*made)->process_down(1);
+    ASSERT_TRUE(eventually([&] { return !(*made)->is_up(1); }));
+  }
+}
+
 // Its memory is not given out again while hardware may write it.
 TEST_P(UcxProcesses, ASenderStopsWhileADeviceReceives) {
   const auto memory = std::make_shared<TrackedMemory>(std::vector<bool>{true, false});

@@ -81,12 +81,16 @@ class UcxReturn : public testing::TestWithParam<bool> {
     EXPECT_TRUE(process(p).attach(p, inboxes_[static_cast<std::size_t>(p)]).ok());
   }
   void end(int p) { transports_[static_cast<std::size_t>(p)].reset(); }
-  Expected<void> join_again(int p, const std::vector<std::int32_t>& absent,
-                            Duration timeout = kHangDeadline, const JobToken& token = kJob,
-                            const std::function<bool(std::int32_t)>& lost = {}) {
-    make(p);
+  void expect(int back, std::initializer_list<int> others) {
+    for (const int p : others)
+      process(p).expect_process(back, GetParam() ? "here" : "host" + std::to_string(back),
+                                addresses_[static_cast<std::size_t>(back)]);
+  }
+  Expected<void> join(int p, const std::vector<std::int32_t>& absent,
+                      Duration timeout = kHangDeadline,
+                      const std::function<bool(std::int32_t)>& lost = {}) {
     return process(p).connect(addresses_, placement(p, kProcesses, GetParam()), timeout,
-                              {token, nullptr, true, absent, lost});
+                              {kJob, nullptr, true, absent, lost});
   }
 
   std::vector<std::string> addresses_ = std::vector<std::string>(kProcesses);
@@ -98,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(Hosts, UcxReturn, testing::Bool(),
                          [](const auto& info) { return info.param ? "Same" : "Other"; });
 
 // Under the same index: its ranks are up again, and the next loss is reported anew. The others
-// may expect it only when it asks already. Process 3 stays lost, and is not awaited.
+// may learn of it only when it waits for them already. Process 3 stays lost, and is not awaited.
 TEST_P(UcxReturn, ALostProcessReturnsAgainAndAgain) {
   end(3);
   for (std::ptrdiff_t time = 1; time <= 3; ++time) {
@@ -108,10 +112,9 @@ TEST_P(UcxReturn, ALostProcessReturnsAgainAndAgain) {
       ASSERT_TRUE(inbox(p).wait_down(3));
       for (const int lost : {1, 3}) process(p).process_down(lost);
     }
-    std::thread late([&] {
-      for (const int p : {0, 2}) process(p).expect_process(1);
-    });
-    const Expected<void> joined = join_again(1, {3});
+    make(1);
+    std::thread late([&] { expect(1, {0, 2}); });
+    const Expected<void> joined = join(1, {3});
     late.join();
     ASSERT_TRUE(joined.ok()) << joined.error().message;
     for (const int p : {0, 2}) {
@@ -133,12 +136,12 @@ TEST_P(UcxReturn, AProcessThatIsLostWhileAnotherJoinsIsNotAwaited) {
   for (const int lost : {1, 3}) end(lost);
   for (const int p : {0, 2}) {
     for (const int lost : {1, 3}) ASSERT_TRUE(inbox(p).wait_down(lost));
-    process(p).expect_process(1);
   }
+  make(1);
+  expect(1, {0, 2});
   std::atomic<int> polls{0};
-  const Expected<void> joined = join_again(1, {}, kHangDeadline, kJob, [&](std::int32_t process) {
-    return process == 3 && ++polls > 2;
-  });
+  const Expected<void> joined =
+      join(1, {}, kHangDeadline, [&](std::int32_t process) { return process == 3 && ++polls > 2; });
   ASSERT_TRUE(joined.ok()) << joined.error().message;
   EXPECT_FALSE(process(1).is_up(3));
   attach(1);
@@ -152,8 +155,9 @@ TEST_P(UcxReturn, AProcessThatIsLostWhileAnotherJoinsIsNotAwaited) {
   // UCX may have detected the loss first.
   const auto reports = inbox(1).down_count(3);
   EXPECT_LE(reports, 1);
-  for (const int p : {0, 1, 2}) process(p).expect_process(3);
-  const Expected<void> returned = join_again(3, {});
+  make(3);
+  expect(3, {0, 1, 2});
+  const Expected<void> returned = join(3, {});
   ASSERT_TRUE(returned.ok()) << returned.error().message;
   attach(3);
   process(1).send(numbered(1, 3, 1));
@@ -162,20 +166,59 @@ TEST_P(UcxReturn, AProcessThatIsLostWhileAnotherJoinsIsNotAwaited) {
   ASSERT_TRUE(inbox(1).wait_down(3, reports + 1));
 }
 
-// Not where it is not expected, and not without the job's token.
+// Not where it is not expected, nor where another one is. The run may expect one that ends before
+// the others reach it, and then another one.
 TEST_P(UcxReturn, AnyOtherProcessIsRefused) {
   end(1);
   for (const int p : {0, 2, 3}) ASSERT_TRUE(inbox(p).wait_down(1));
-  const Expected<void> unexpected = join_again(1, {}, std::chrono::milliseconds(500));
+  make(1);
+  const Expected<void> unexpected = join(1, {}, std::chrono::milliseconds(500));
   ASSERT_FALSE(unexpected.ok());
   EXPECT_EQ(unexpected.error().code, Errc::timeout);
   EXPECT_NE(unexpected.error().message.find("process 0"), std::string::npos);
   end(1);
-  for (const int p : {0, 2, 3}) process(p).expect_process(1);
-  EXPECT_FALSE(join_again(1, {}, std::chrono::milliseconds(500), {std::byte{9}}).ok());
-  end(1);
-  for (const int p : {0, 2, 3}) EXPECT_FALSE(process(p).is_up(1));
-  EXPECT_TRUE(join_again(1, {}).ok());
+  expect(1, {0, 2, 3});
+  make(1);
+  EXPECT_FALSE(join(1, {}, std::chrono::milliseconds(500)).ok());
+  for (const int p : {0, 2, 3}) {
+    EXPECT_FALSE(process(p).is_up(1));
+    EXPECT_EQ(inbox(p).down_count(1), 1) << "it has not been back";
+  }
+  make(1);
+  expect(1, {0, 2, 3});
+  EXPECT_TRUE(join(1, {}).ok());
+  for (const int p : {0, 2, 3}) EXPECT_TRUE(process(p).is_up(1));
+}
+
+// What a member sends in between is none of the new link's, and no end of it waits for it.
+TEST_P(UcxReturn, AMemberMayLeaveBeforeTheOtherConnects) {
+  for (const int p : {1, 2, 3}) end(p);
+  for (const int lost : {1, 2, 3}) ASSERT_TRUE(inbox(0).wait_down(lost));
+  make(1);
+  expect(1, {0});
+  process(0).detach(0);
+  ASSERT_TRUE(eventually([&] { return process(0).queued_bytes() == 0; }));
+  ASSERT_TRUE(join(1, {2, 3}).ok());
+  attach(1);
+  end(0);
+  ASSERT_TRUE(inbox(1).wait_down(0));
+  EXPECT_EQ(inbox(1).down_reason(0), "") << "it has said goodbye";
+}
+
+// The others of the job did not know the host of a place that nobody had had.
+TEST(UcxJoin, IsOverSharedMemoryOnOneHost) {
+  UcxOptions options = loopback_options();
+  options.tls = "shm";
+  auto first = make_ucx_transport(options), second = make_ucx_transport(options);
+  ASSERT_TRUE(first.ok() && second.ok());
+  const std::vector<std::string> addresses = {(*first)->address(), (*second)->address()};
+  Placement where = placement(0, 2, true);
+  where.host_of[1].clear();
+  ASSERT_TRUE((*first)->connect({"", ""}, where, kHangDeadline, {kJob, nullptr, false, {1}}).ok());
+  (*first)->expect_process(1, "here", (*second)->address());
+  const auto joined = (*second)->connect(addresses, placement(1, 2, true), kHangDeadline,
+                                         {kJob, nullptr, true, {}});
+  ASSERT_TRUE(joined.ok()) << joined.error().message;
 }
 
 INSTANTIATE_TYPED_TEST_SUITE_P(UcxSameHost, TransportSuite, UcxSameHostWorld);

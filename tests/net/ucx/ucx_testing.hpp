@@ -47,6 +47,7 @@ class FileRendezvous {
     std::ofstream(unfinished, std::ios::binary) << address;
     std::filesystem::rename(unfinished, file(process));
   }
+  void forget(std::int32_t process) const { std::filesystem::remove(file(process)); }
   // Waits for it; empty where a minute has passed.
   std::string address_of(std::int32_t process) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
@@ -57,15 +58,19 @@ class FileRendezvous {
     std::ifstream in(file(process), std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-  // A transport that is connected to the others of `where`.
-  Expected<std::unique_ptr<RemoteTransport>> meet(const UcxOptions& options,
-                                                  const Placement& where) const {
+  // A transport that is connected to the others of `where`. `joins`: they are connected already,
+  // and expect it.
+  Expected<std::unique_ptr<RemoteTransport>> meet(const UcxOptions& options, const Placement& where,
+                                                  bool joins = false) const {
     Expected<std::unique_ptr<RemoteTransport>> made = make_ucx_transport(options);
     if (!made) return made;
     publish(where.own_process, (*made)->address());
     std::vector<std::string> addresses;
     for (std::int32_t p = 0; p < where.processes(); ++p) addresses.push_back(address_of(p));
-    const Expected<void> connected = (*made)->connect(addresses, where, std::chrono::minutes(1));
+    ConnectOptions connecting;
+    connecting.joins = joins;
+    const Expected<void> connected =
+        (*made)->connect(addresses, where, std::chrono::minutes(1), connecting);
     if (!connected) return connected.error();
     return made;
   }

@@ -236,9 +236,9 @@ TEST(ViewChange, GradientsThatOneRankKnowsAreCounted) {
   close_pair(0, 12, 30, 2);
   close_pair(1, 15, 36, 4);
   EXPECT_EQ(close_pair(2, 20, 33, 3), Next::install);
+  EXPECT_TRUE(change.closed_counts(pairs).empty());
   const InstallView view = change.conclude(pairs, kHorizon);
   EXPECT_DOUBLE_EQ(view.horizon.first_epoch, kHorizon.epoch_after(12 + 15 + 20 + 4, 4));
-  EXPECT_TRUE(view.counts.empty());
 }
 
 // Three of four ranks share what the four have left: ten epochs of 40 batches.

@@ -103,6 +103,7 @@ caf::behavior rank_of(caf::event_based_actor* self, Rank rank, std::int32_t proc
         if (played->joining.count(rank) > 0) closed.operations = ViewClosed::kJoins;
         self->send(supervisor(), closed);
       },
+      [](const ViewCounts&) {},
       [=](const InstallView& view) { played->view = view; },
       [](StartTraining) {},
       [](const HoldForView&) {},
