@@ -16,7 +16,7 @@ namespace grapevine {
 
 // Options of connect(), beyond the placement.
 struct ConnectOptions {
-  JobToken token{};     // of the job: a connection without it is refused
+  JobToken token{};     // of the job: tcp and shm refuse a connection without it
   Cancelled cancelled;  // ends the wait
   // This process joins others that are connected already, and expect it (expect_process): all but
   // those of `absent`, which are lost.

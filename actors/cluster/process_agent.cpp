@@ -10,6 +10,8 @@ namespace grapevine {
 namespace {
 
 constexpr Duration kTraceCloseTimeout = std::chrono::seconds(5);
+// After the end of the supervisor, until the reason has come that another actor sends.
+constexpr Duration kReasonIsSent = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -17,6 +19,11 @@ void ProcessAgentState::init(LocalProcessAgent::stateful_pointer<ProcessAgentSta
                              ProcessAgentConfig config) {
   self_ = self;
   config_ = std::move(config);
+}
+
+void ProcessAgentState::watch(const WatchSupervisor& watch) {
+  out_ = watch.out;
+  self_->monitor(watch.supervisor);
 }
 
 void ProcessAgentState::assign(AssignRun run) {
@@ -72,6 +79,10 @@ void ProcessAgentState::on_down(const caf::down_msg& down) {
   ended.error =
       Error{Errc::peer_down, "process 0 at " + config_.coordinator +
                                  " is gone: its own output says why" + hint_without_coordinator()};
+  // Before it begins, the rendezvous tells this process why the others end: the first reason
+  // counts.
+  if (!run_.supervisor)
+    return self_->delayed_send(ProcessAgentActor{self_}, kReasonIsSent, std::move(ended));
   on_run_ended(ended);
 }
 
@@ -82,8 +93,8 @@ ClockReading ProcessAgentState::read_clock() const {
 // The folder is on the coordinator's machine.
 std::string ProcessAgentState::hint_without_coordinator() const {
   if (!resume_from_.empty()) return resume_hint(resume_from_);
-  if (run_.out.empty()) return resume_hint("");
-  return search_hint(run_.out, config_.coordinator.substr(0, config_.coordinator.rfind(':')));
+  if (out_.empty()) return resume_hint("");
+  return search_hint(out_, config_.coordinator.substr(0, config_.coordinator.rfind(':')));
 }
 
 void ProcessAgentState::end() {
@@ -133,7 +144,7 @@ LocalProcessAgent::behavior_type process_agent(
       [](Ping) { return Pong{}; },
       [&state](AskClock) { return state.read_clock(); },
       [&state](const StateArrival& arrival) { state.on_state_arrival(arrival); },
-      [self](const WatchSupervisor& watch) { self->monitor(watch.supervisor); },
+      [&state](const WatchSupervisor& watch) { state.watch(watch); },
       [&state](AssignRun& run) { state.assign(std::move(run)); },
   };
 }

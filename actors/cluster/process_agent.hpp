@@ -23,9 +23,10 @@ struct ProcessAgentConfig {
   std::int64_t trace_zero_ns = 0;  // of the actor system's clock
 };
 
-// Its end is the end of this process.
+// This process is admitted: the end of the supervisor ends it from now on.
 struct WatchSupervisor {
   SupervisorActor supervisor;
+  std::string out;  // the coordinator's output folder
 };
 
 // Its process takes part in this run from now on. After WatchSupervisor.
@@ -33,7 +34,6 @@ struct AssignRun {
   SupervisorActor supervisor;
   std::vector<PeerActor> peers;  // of this process
   TracerActor tracer;            // of this process, or null
-  std::string out;               // the coordinator's output folder
 };
 
 // The interface inside its own process.
@@ -48,6 +48,7 @@ class ProcessAgentState {
   const char* name = "process_agent";
 
   void init(LocalProcessAgent::stateful_pointer<ProcessAgentState> self, ProcessAgentConfig config);
+  void watch(const WatchSupervisor& watch);
   void assign(AssignRun run);
   void on_run_ended(const RunEnded& ended);
   void on_trace_closed(const TraceClosed& closed);
@@ -72,6 +73,7 @@ class ProcessAgentState {
   LocalProcessAgent::stateful_pointer<ProcessAgentState> self_ = nullptr;
   ProcessAgentConfig config_;
   AssignRun run_;
+  std::string out_;  // the coordinator's output folder
   RunResult result_;
   std::string resume_from_;  // from the coordinator; empty: nothing yet
   bool ending_ = false;

@@ -27,8 +27,8 @@ Heartbeats heartbeats_for(Duration timeout);
 Duration timeout_behind_silence(Duration timeout);
 
 // How long each process of a job waits to be connected to the others. Of two processes the one with
-// the higher number dials, so it knows what fails: it gives up first, and all report its error. The
-// last process has `timeout`, the first kWaitForDiallers more.
+// the higher number dials (over ucx the other one), so it knows what fails: it gives up first, and
+// all report its error. The last process has `timeout`, the first kWaitForDiallers more.
 Duration connect_timeout(Duration timeout, std::int32_t process, std::int32_t processes);
 
 // Sets up network, heartbeats and the messages between processes. Call it before the system is

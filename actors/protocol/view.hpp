@@ -59,7 +59,7 @@ enum class ViewKind : std::uint8_t {
   common_model,  // CommonModel, between two wirings
   new_wiring     // those of `settings`, which begin with the common model
 };
-// Role::counts() of some members of the view that InstallView follows with. Only where
+// Role::counts() of some members of the view that the next InstallView installs. Only where
 // RoleType::changes_by_mean.
 struct ViewCounts {
   std::int64_t view = 0;

@@ -210,7 +210,7 @@ class PeerState : public Env {
   bool make_member(const InstallView& view, const TrainingRanks& before);
   bool load_member(const InstallView& view, bool joins, const StateDict& shared,
                    const StateDict& own, const TrainingRanks& before);
-  bool resolve_open(const InstallView& view);
+  bool resolve_open(const InstallView& view, const ClosedCounts& counts);
   bool changes_by_mean(const InstallView& view, bool joins) const;
   void merge(const InstallView& view);
   bool merge_nothing(const InstallView& view, const StateDict& shared);

@@ -96,9 +96,9 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
   keep(builder.crew().evaluator);
   keep(builder.crew().fetcher);
   keep(builder.crew().averager);
-  // Its end is noticed while the transport connects, too.
+  // The agent notices the end of the supervisor while the transport connects, too.
   const auto watch = [this](const Admission& admission) {
-    if (agent) caf::anon_send(agent, WatchSupervisor{admission.supervisor});
+    if (agent) caf::anon_send(agent, WatchSupervisor{admission.supervisor, admission.out});
   };
   const auto joined = join_run(*system, config, supervisor, agent, builder.crew(), *losses, watch);
   if (!joined) {
@@ -121,8 +121,7 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
     keep(builder.spawn_model_sender());
   }
   Ready ready = spawn_local_ranks(builder, *joined, tracer);
-  if (!is_coordinator)
-    caf::anon_send(agent, AssignRun{admission.supervisor, ready.peers, tracer, admission.out});
+  if (!is_coordinator) caf::anon_send(agent, AssignRun{admission.supervisor, ready.peers, tracer});
   caf::anon_send(joined->rendezvous, std::move(ready));
 }
 

@@ -28,6 +28,7 @@ Expected<std::unique_ptr<RemoteTransport>> make_ucx_transport(const UcxOptions&)
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -59,8 +60,7 @@ class UcxTransport final : public RemoteTransport {
 
   std::string address() const override { return address_; }
   using RemoteTransport::connect;
-  // A process is known by a token of its own, which its address carries; the job's token proves one
-  // that returns.
+  // A process is known by a token of its own, which its address carries.
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
                          Duration timeout, const ConnectOptions& options) override;
   void process_down(std::int32_t process) override;

@@ -54,8 +54,8 @@ bool ucx_built_in();
 // delivered as in net/inproc/inproc.hpp, and waiting messages of a rank are delivered inside its
 // attach().
 //
-// A lost process may return: it says its own address and proves, by the job's token, that it
-// belongs to the job; others that expect it answer.
+// A lost process may return: the others are told its address, and connect to it. Every process is
+// known by a random token in its address: the job's token has no use here.
 //
 // Counters: a message in flight to a process that is lost counts as sent. A rank that has detached
 // cannot attach again.

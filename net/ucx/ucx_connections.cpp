@@ -17,6 +17,7 @@ namespace grapevine::ucx {
 namespace {
 
 constexpr std::size_t kMaxEarlyHellos = 4096;  // unauthenticated hellos cannot fill the memory
+constexpr std::chrono::milliseconds kHelloInterval{200};
 
 }  // namespace
 
@@ -70,7 +71,21 @@ Expected<void> Engine::open_link(Link& link) {
     return Error{Errc::io, "cannot connect to " + link.name() + ": " + link.why};
   }
   send_bare(link, Kind::hello);
+  greets_ = true;
   return {};
+}
+
+// A hello is lost where those of another program fill the place of early ones.
+void Engine::repeat_hellos() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_hello_ < kHelloInterval) return;
+  last_hello_ = now;
+  greets_ = false;
+  for (const auto& link : links_) {
+    if (link == nullptr || !link->open || link->endpoint == nullptr || link->acknowledged) continue;
+    greets_ = true;
+    guard(link.get(), [&] { send_bare(*link, Kind::hello); });
+  }
 }
 
 bool Engine::skip(std::int32_t process) {
@@ -125,12 +140,12 @@ void Engine::take_hello(const Prefix& hello) {
   if (std::exchange(link->expected, false))
     events_.emplace_back(ProcessBack{link->process});
   else
-    answered_.push_back(link);
+    to_answer_.push_back(link);
 }
 
 // Outside of callbacks.
 void Engine::answer_hellos() {
-  for (Link* link : std::exchange(answered_, {})) {
+  for (Link* link : std::exchange(to_answer_, {})) {
     guard(link, [&] {
       if (link->open && (link->endpoint != nullptr || open_link(*link)))
         send_bare(*link, Kind::hello_ack);

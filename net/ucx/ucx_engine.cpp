@@ -181,7 +181,8 @@ bool Engine::progress() {
   }
   if (announced_ > 0) begin_announced();
   if (overwhelmed_) fail_overwhelmed();
-  if (!answered_.empty()) answer_hellos();
+  if (!to_answer_.empty()) answer_hellos();
+  if (greets_ && !saying_goodbye_) repeat_hellos();
   if (!broken_.empty()) close_broken();
   if (any_lost_) release_unfetchable();
   const auto is_done = [](void* request) {

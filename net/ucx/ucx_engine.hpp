@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -84,7 +83,7 @@ class Engine {
   bool arm() { return worker_->arm(); }
   // A posted message needs progress() to be sent.
   bool busy() const {
-    return !sends_.empty() || !broken_.empty() || !answered_.empty() || !events_.empty();
+    return !sends_.empty() || !broken_.empty() || !to_answer_.empty() || !events_.empty();
   }
   // The bytes of the messages that UCX has not finished to send.
   QueuedBytes& queued_bytes() { return queued_bytes_; }
@@ -117,6 +116,7 @@ class Engine {
 
   Expected<std::unique_ptr<Link>> make_link(std::int32_t process, const std::string& address);
   Expected<void> open_link(Link& link);
+  void repeat_hellos();
   void send(Link& link, Prefix prefix, const EncodedHeader& header,
             std::vector<FrozenTensor> payload);
   void send_bare(Link& link, Kind kind, Rank rank = 0);
@@ -168,13 +168,13 @@ class Engine {
   CodecLimits limits_;
   std::vector<std::unique_ptr<Link>> links_;   // by process; null: the own one, and absent ones
   std::vector<std::unique_ptr<Link>> former_;  // of processes that have returned: UCX knows them
-  std::vector<Link*> answered_;       // whose hellos are to be answered, outside of callbacks
-  std::vector<Prefix> early_hellos_;  // arrived before connect()
-  std::list<Send> sends_;             // in flight
-  QueuedBytes queued_bytes_;          // "
-  std::list<Send> spare_;             // completed sends: their memory, for later ones
-  std::list<Receive> receives_;       // announced, or in progress
-  std::size_t announced_ = 0;         // of those the former
+  std::vector<Link*> to_answer_;               // their hellos, outside of callbacks
+  std::vector<Prefix> early_hellos_;           // arrived before connect()
+  std::list<Send> sends_;                      // in flight
+  QueuedBytes queued_bytes_;                   // "
+  std::list<Send> spare_;                      // completed sends: their memory, for later ones
+  std::list<Receive> receives_;                // announced, or in progress
+  std::size_t announced_ = 0;                  // of those the former
   std::vector<Event> events_;
   std::vector<Link*> broken_;   // whose endpoints are to be closed by force, outside of callbacks
   std::vector<void*> closing_;  // UCX's requests to close endpoints
@@ -182,7 +182,8 @@ class Engine {
   bool saying_goodbye_ = false;
   bool any_lost_ = false;
   bool overwhelmed_ = false;  // a callback has thrown: fail_overwhelmed() is due
-  std::chrono::steady_clock::time_point last_release_;
+  bool greets_ = false;       // a hello is not acknowledged
+  std::chrono::steady_clock::time_point last_release_, last_hello_;
   std::unique_ptr<Worker> worker_;
 };
 

@@ -7,14 +7,13 @@ Usage: process_memory.py GRAPEVINE [--processes N…] [--checkpoints N] [--algor
 
 For each number of processes, one run with one worker in each: after its first steps it writes N
 checkpoints by request, the last process is killed and another one returns in its place, which takes
-the whole state of training from a member, one more checkpoint, and the end, with an evaluation of
-the averaged model. Greatest resident memory of a process until then (VmHWM), in MB of 10^6 bytes:
+the whole state of training from a member, one more checkpoint, and the end. Greatest resident memory of a process until then (VmHWM), in MB of 10^6 bytes:
 
   state       bytes of the newest checkpoint for each rank
   first       of process 0, and the greatest of the others, before the first checkpoint
   checkpoint  the same, after the checkpoints
   return      the same, once the new process has taken a step and the last checkpoint is written; of
-              the others without the new one
+              the others without the new one, where there is any other
   end         the same, shortly before their end
   new         of the new process, which received a state
 
@@ -66,7 +65,7 @@ def peak_of(pid):
         with open(f"/proc/{pid}/status", encoding="ascii") as status:
             return next((1024 * int(line.split()[1]) for line in status
                          if line.startswith("VmHWM:")), 0)
-    except FileNotFoundError:  # it has ended
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
         return 0
 
 
@@ -187,6 +186,8 @@ def main():
     options = parser.parse_args()
     if min(options.processes) < 2:
         parser.error("--processes: a run has at least 2, because the last one is replaced")
+    if options.checkpoints < 1:
+        parser.error("--checkpoints: at least 1")
     folder = tempfile.mkdtemp(prefix="memory-")
     print("processes     state            first       checkpoint           return              end"
           "      new")

@@ -136,6 +136,7 @@ void PeerState::on_counts(const ViewCounts& counts) {
 
 void PeerState::on_install(const InstallView& view) {
   if (!member_.installs(view)) return;
+  const ClosedCounts counts = std::exchange(view_.counts, {});
   given_ = {};  // all takers that live have had it: see send_parts()
   if (is_server() && view.kind == ViewKind::new_wiring)
     return serves(config_.rank, view) ? begin_as_server(view) : suspend_server();
@@ -149,7 +150,7 @@ void PeerState::on_install(const InstallView& view) {
     view_.state_at = now();
     return take_state_if_complete();
   }
-  if (!std::exchange(view_.open_is_resolved, true) && !resolve_open(view)) return;
+  if (!std::exchange(view_.open_is_resolved, true) && !resolve_open(view, counts)) return;
   if (exchanges_in(view)) scale_model(view.scale);
   const StateDict shared = role_->save_shared(), own = role_->save_own();
   if (view.donor == config_.rank) send_state(view, shared, role_->save_joiner());
@@ -163,17 +164,18 @@ std::int64_t PeerState::batches_taken() const {
 }
 
 // False: the run ends.
-bool PeerState::resolve_open(const InstallView& view) {
+bool PeerState::resolve_open(const InstallView& view, const ClosedCounts& counts) {
   if (!changes_by_mean(view, false)) {
     role_->take_back(*this, view.operations);
     return true;
   }
-  const auto is_of_a_member = [&](const auto& counts) {
-    return contains(view.members, counts.first) && counts.second.size() == role_->counts().size();
+  const std::size_t numbers = role_->counts().size();
+  const auto is_of_a_member = [&](const auto& of_rank) {
+    return of_rank.second.size() == numbers &&
+           std::binary_search(view.members.begin(), view.members.end(), of_rank.first);
   };
-  if (view_.counts.count(config_.rank) > 0 &&
-      std::all_of(view_.counts.begin(), view_.counts.end(), is_of_a_member)) {
-    role_->resolve_open(*this, view_.counts);
+  if (counts.count(config_.rank) > 0 && std::all_of(counts.begin(), counts.end(), is_of_a_member)) {
+    role_->resolve_open(*this, counts);
     return true;
   }
   fail({Errc::failed, fmt::format("rank {}: a view without its counts", config_.rank)});

@@ -162,6 +162,10 @@ Join longest<Join>() {  // that is admitted
   return join;
 }
 template <>
+ExpectProcess longest<ExpectProcess>() {
+  return {1, text(), longest<Join>().address};
+}
+template <>
 Admission longest<Admission>() {
   Admission admission;
   admission.error.message = long_text();

@@ -965,14 +965,13 @@ TEST_F(LossTest, AModelThatCannotBeFetchedEndsTheRunWithItsReason) {
 
 class ProcessAgentTest : public testing::Test {
  protected:
-  // None: the transport of the process connects.
-  void assign(const std::optional<std::string>& out) {
+  void assign(const std::string& out, bool is_connected = true) {
     agent_ = system_.spawn(grapevine::process_agent,
                            ProcessAgentConfig{1, 3, "head:29500", observer_, told_.teller()});
     head_ = std::make_unique<Player>(system_);
-    caf::anon_send(agent_, WatchSupervisor{head_->as<SupervisorActor>()});
-    if (out)
-      caf::anon_send(agent_, AssignRun{head_->as<SupervisorActor>(), {}, TracerActor{}, *out});
+    caf::anon_send(agent_, WatchSupervisor{head_->as<SupervisorActor>(), out});
+    if (is_connected)
+      caf::anon_send(agent_, AssignRun{head_->as<SupervisorActor>(), {}, TracerActor{}});
   }
 
   caf::actor_system_config system_config_;
@@ -1025,14 +1024,22 @@ TEST_F(ProcessAgentTest, TheEndOfTheHeadEndsItsProcessWithWhatIsKnownOfItsCheckp
   EXPECT_EQ(told_.processes(), (Processes{0, 0, 0}));
 }
 
+// The rendezvous may say why, after the supervisor has ended.
 TEST_F(ProcessAgentTest, TheEndOfTheHeadEndsAProcessThatConnects) {
-  assign(std::nullopt);
-  caf::scoped_actor self{system_};
-  self->request(agent_, kDeadline, Ping{}).receive([](Pong) {}, [](const caf::error&) {});
-  head_.reset();
-  const RunResult result = observer_->result();
-  ASSERT_TRUE(result.error);
-  EXPECT_EQ(result.error->code, Errc::peer_down);
+  for (const bool has_reason : {false, true}) {
+    observer_ = std::make_shared<Ending>();
+    assign("runs/x", false);
+    caf::scoped_actor self{system_};
+    self->request(agent_, kDeadline, Ping{}).receive([](Pong) {}, [](const caf::error&) {});
+    head_.reset();
+    if (has_reason) self->send(agent_, RunEnded{true, bad_input("a reason"), false, ""});
+    const RunResult result = observer_->result();
+    ASSERT_TRUE(result.error);
+    EXPECT_EQ(result.error->message, has_reason
+                                         ? "a reason"
+                                         : "process 0 at head:29500 is gone: its own output "
+                                           "says why; look for a checkpoint in runs/x on head");
+  }
 }
 
 // ---- the peer ----

@@ -296,8 +296,8 @@ class UcxHostileLogged : public UcxHostile {
   const LogLines log_;
 };
 
-// Another program may send any number of messages of a kind that is none, and they have one line.
-TEST_F(UcxHostileLogged, AnnouncedMessagesOfNoKindHaveOneLine) {
+// Another program may send any number of messages of an unknown kind, and they have one line.
+TEST_F(UcxHostileLogged, AnnouncedMessagesOfAnUnknownKindHaveOneLine) {
   for (int i = 0; i < 100; ++i)
     raw_.send(prefix(ucx::Kind{7}), {}, std::string(4096, 'x'), UCP_AM_SEND_FLAG_RNDV);
   raw_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 0, 0)));

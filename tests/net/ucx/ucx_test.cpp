@@ -190,7 +190,8 @@ TEST_P(UcxReturn, AnyOtherProcessIsRefused) {
   for (const int p : {0, 2, 3}) EXPECT_TRUE(process(p).is_up(1));
 }
 
-// What a member sends in between is none of the new link's, and no end of it waits for it.
+// Messages that a member sends before the other end has connected do not use the new link, and no
+// end waits for them.
 TEST_P(UcxReturn, AMemberMayLeaveBeforeTheOtherConnects) {
   for (const int p : {1, 2, 3}) end(p);
   for (const int lost : {1, 2, 3}) ASSERT_TRUE(inbox(0).wait_down(lost));
