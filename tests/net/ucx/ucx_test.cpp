@@ -190,6 +190,19 @@ TEST_P(UcxReturn, AnyOtherProcessIsRefused) {
   for (const int p : {0, 2, 3}) EXPECT_TRUE(process(p).is_up(1));
 }
 
+// The run has given up a process that never connected, and expects another one.
+TEST_P(UcxReturn, AnotherOneMayComeInThePlaceOfASilentOne) {
+  end(1);
+  for (const int p : {0, 2, 3}) ASSERT_TRUE(inbox(p).wait_down(1));
+  make(1);
+  expect(1, {0, 2, 3});
+  const std::unique_ptr<RemoteTransport> silent = std::move(transports_[1]);
+  make(1);
+  expect(1, {0, 2, 3});
+  EXPECT_TRUE(join(1, {}).ok());
+  for (const int p : {0, 2, 3}) EXPECT_TRUE(process(p).is_up(1));
+}
+
 // Messages that a member sends before the other end has connected do not use the new link, and no
 // end waits for them.
 TEST_P(UcxReturn, AMemberMayLeaveBeforeTheOtherConnects) {
@@ -197,6 +210,7 @@ TEST_P(UcxReturn, AMemberMayLeaveBeforeTheOtherConnects) {
   for (const int lost : {1, 2, 3}) ASSERT_TRUE(inbox(0).wait_down(lost));
   make(1);
   expect(1, {0});
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it connects
   process(0).detach(0);
   ASSERT_TRUE(eventually([&] { return process(0).queued_bytes() == 0; }));
   ASSERT_TRUE(join(1, {2, 3}).ok());
